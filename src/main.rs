@@ -1,0 +1,3 @@
+//! The `ringlog` binary.
+
+fn main() {}
