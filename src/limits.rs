@@ -58,3 +58,27 @@ pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Most headers one record may carry; more is refused as an invalid record.
 pub const HEADERS_PER_RECORD_MAX: i32 = 1_000_000;
+
+/// Partitions of one shard whose segments are written at the same time.
+pub const SEGMENT_WRITERS_MAX: usize = 4;
+
+/// Segment files one shard keeps open; the least recently used is closed beyond it.
+pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
+
+/// Unit of the read cache, and of reads from segments.
+pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
+
+/// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
+pub const READ_AHEAD_CHUNKS: u64 = 8;
+
+/// Time between two checkpoints of a shard that has something to write.
+pub const CHECKPOINT_INTERVAL_MS: u64 = 600_000;
+
+/// Time between two looks at a full disk.
+pub const SPACE_CHECK_INTERVAL_MS: u64 = 200;
+
+/// Messages of other shards taken in one turn.
+pub const MESSAGES_PER_TURN_MAX: usize = 256;
+
+/// Producer ids reserved at once, as in Apache Kafka.
+pub const PRODUCER_ID_BLOCK: i64 = 1000;

@@ -1,1 +1,185 @@
-//! Under construction.
+//! The Kafka APIs: one file each, and the table that leads to them.
+//!
+//! Owns what a handler may return. A handler checks and starts its work in order and returns at
+//! once where it can; what takes longer is returned as a future and overlaps with what follows on
+//! the connection. Must never answer a frame that is malformed: the connection is closed.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kafka_protocol::protocol::Encodable;
+
+use crate::ids::JournalSequence;
+use crate::io::LocalFuture;
+use crate::shard::Shard;
+use crate::shard::connection::Connection;
+use crate::wire::decode::{self, Request};
+use crate::wire::encode;
+use crate::wire::header::RequestHeader;
+use crate::wire::versions::Api;
+
+pub mod api_versions;
+pub mod create_topics;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod fetch;
+pub mod find_coordinator;
+pub mod init_producer_id;
+pub mod list_offsets;
+pub mod metadata;
+pub mod offset_for_leader_epoch;
+pub mod produce;
+
+/// What becomes of a request.
+pub enum Answer {
+    /// It has no response (Produce with acks=0).
+    None,
+    /// The response, though perhaps it has to wait for the journal.
+    Now(Response),
+    /// The response comes later.
+    Later(LocalFuture<'static, Response>),
+}
+
+/// A response that is computed.
+pub enum Response {
+    /// Bytes that may leave once the journal is durable through `durable_at`.
+    Frames {
+        /// The frame, as slices.
+        frames: Vec<Bytes>,
+        /// The newest journal position it depends on; 0 for none.
+        durable_at: JournalSequence,
+    },
+    /// A Produce response, whose content depends on whether the journal took the batches.
+    Produce(Box<produce::PendingResponse>),
+    /// No response: the connection is closed, after the responses before.
+    Close,
+}
+
+impl Response {
+    /// Encodes a response that depends on no journal position.
+    #[must_use]
+    pub fn encode<T: Encodable>(header: &RequestHeader, response: &T) -> Response {
+        let (api, version) = (header.api, header.api_version);
+        match encode::encode_response(api, version, header.correlation_id, response) {
+            Ok(frame) => Response::Frames { frames: vec![frame], durable_at: JournalSequence(0) },
+            Err(fault) => Response::fault(header, &fault),
+        }
+    }
+
+    /// A response that cannot be written is a bug of its handler; the connection is closed.
+    #[must_use]
+    pub fn fault(header: &RequestHeader, fault: &encode::EncodeFault) -> Response {
+        tracing::error!(api = ?header.api, version = header.api_version, "no response: {fault}");
+        Response::Close
+    }
+
+    /// The newest journal position it depends on.
+    #[must_use]
+    pub fn durable_at(&self) -> JournalSequence {
+        match self {
+            Response::Frames { durable_at, .. } => *durable_at,
+            Response::Produce(pending) => pending.durable_at(),
+            Response::Close => JournalSequence(0),
+        }
+    }
+
+    /// Appends its bytes; `durable` says whether the journal has reached its position. `false`
+    /// closes the connection.
+    pub fn into_slices(self, durable: bool, slices: &mut Vec<Bytes>) -> bool {
+        match self {
+            Response::Frames { frames, .. } if durable => {
+                slices.extend(frames);
+                true
+            }
+            Response::Produce(pending) => match pending.into_frame(durable) {
+                Ok(Some(frame)) => {
+                    slices.push(frame);
+                    true
+                }
+                Ok(None) => true,
+                Err(fault) => {
+                    tracing::error!("no Produce response: {fault}");
+                    false
+                }
+            },
+            Response::Frames { .. } | Response::Close => false,
+        }
+    }
+}
+
+/// Whether requests of this API may be in progress together with others of their connection.
+#[must_use]
+pub fn overlaps(api: Api) -> bool {
+    match api {
+        Api::Produce
+        | Api::Fetch
+        | Api::ListOffsets
+        | Api::ApiVersions
+        | Api::OffsetForLeaderEpoch
+        | Api::DescribeConfigs
+        | Api::DescribeCluster => true,
+        // These may change the catalog or hand out something.
+        Api::Metadata
+        | Api::FindCoordinator
+        | Api::CreateTopics
+        | Api::DeleteTopics
+        | Api::InitProducerId => false,
+    }
+}
+
+/// Starts a request.
+///
+/// # Errors
+/// Why the frame is malformed; the connection is closed then.
+pub async fn handle(
+    shard: &Rc<Shard>,
+    connection: &Rc<Connection>,
+    header: RequestHeader,
+    body: Bytes,
+) -> Result<Answer, String> {
+    if !header.is_served() {
+        // Only ApiVersions gets here with a version that is not served.
+        return Ok(Answer::Now(api_versions::unsupported(&header)));
+    }
+    let request = decode::decode(header.api, header.api_version, body)
+        .map_err(|fault| format!("{:?} v{}: {fault}", header.api, header.api_version))?;
+    let shard = Rc::clone(shard);
+    Ok(match request {
+        Request::Produce(request) => produce::handle(&shard, header, request).await,
+        Request::Fetch(request) => {
+            let connection = Rc::clone(connection);
+            Answer::Later(Box::pin(fetch::handle(shard, connection, header, request)))
+        }
+        Request::ListOffsets(request) => {
+            Answer::Later(Box::pin(list_offsets::handle(shard, header, request)))
+        }
+        Request::OffsetForLeaderEpoch(request) => {
+            Answer::Later(Box::pin(offset_for_leader_epoch::handle(shard, header, request)))
+        }
+        Request::Metadata(request) => {
+            Answer::Later(Box::pin(metadata::handle(shard, header, request)))
+        }
+        Request::FindCoordinator(request) => {
+            Answer::Later(Box::pin(find_coordinator::handle(shard, header, request)))
+        }
+        Request::CreateTopics(request) => {
+            Answer::Later(Box::pin(create_topics::handle(shard, header, request)))
+        }
+        Request::DeleteTopics(request) => {
+            Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))
+        }
+        Request::InitProducerId(request) => {
+            Answer::Later(Box::pin(init_producer_id::handle(shard, header, request)))
+        }
+        Request::ApiVersions(request) => {
+            Answer::Now(api_versions::handle(&shard, &header, &request))
+        }
+        Request::DescribeConfigs(request) => {
+            Answer::Now(describe_configs::handle(&shard, &header, &request))
+        }
+        Request::DescribeCluster(request) => {
+            Answer::Now(describe_cluster::handle(&shard, &header, &request))
+        }
+    })
+}

@@ -1,1 +1,430 @@
-//! Under construction.
+//! One shard: a pinned core that owns its partitions, its journal and its connections outright.
+//!
+//! Owns everything reachable from [`Shard`]; nothing of it is shared with another thread except
+//! the immutable [`Context`], catalog images, and messages. Must never hold a `RefCell` borrow
+//! over an await, and never do a blocking call.
+
+pub mod append;
+pub mod catalog;
+pub mod checkpoint;
+pub mod connection;
+pub mod event;
+pub mod fetch_session;
+pub mod files;
+pub mod kafka_files;
+pub mod links;
+pub mod message;
+pub mod offsets;
+pub mod partition;
+pub mod producer_ids;
+pub mod read;
+pub mod space;
+pub mod watch;
+pub mod write_behind;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::config::broker::{Advertise, BrokerConfig, OnStorageFailure};
+use crate::error_code::ErrorCode;
+use crate::ids::{BootNumber, LeaderEpoch, Offset, ShardId, TopicId, TopicPartition};
+use crate::io::{Disk, Runtime};
+use crate::journal::image::PartitionRow;
+use crate::journal::writer::Journal;
+use crate::log::Log;
+use crate::log::epochs::EpochHistory;
+use crate::log::producers::Producers;
+use crate::log::segments::{SealedSegment, SegmentRules, SegmentSet};
+use crate::metadata::Image;
+use crate::metadata::image::Topic;
+
+use catalog::CatalogWriter;
+use checkpoint::Checkpoints;
+use event::Event;
+use fetch_session::SessionCache;
+use files::OpenFiles;
+use links::Links;
+use partition::{Availability, Partition};
+use producer_ids::ProducerIds;
+use read::ReadCache;
+use space::SpaceWatch;
+use write_behind::WriteBehind;
+
+/// What all shards know and nobody changes.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The data directory, absolute.
+    pub data_dir: PathBuf,
+    /// The broker's settings.
+    pub config: Arc<BrokerConfig>,
+    /// Number of shards.
+    pub shards: u16,
+    /// This start of the data directory.
+    pub boot: BootNumber,
+    /// The brokers that clients see: one per shard, or node 0 only.
+    pub nodes: Vec<Node>,
+}
+
+/// A broker as clients see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Node id.
+    pub id: i32,
+    /// Advertised host.
+    pub host: String,
+    /// Advertised port.
+    pub port: u16,
+}
+
+impl Context {
+    /// Leader epoch of every partition in this boot.
+    #[must_use]
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.boot.leader_epoch()
+    }
+
+    /// Whether clients see one broker.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.config.advertise == Advertise::Single
+    }
+
+    /// Node that clients find a shard's partitions on.
+    #[must_use]
+    pub fn node_of(&self, shard: ShardId) -> i32 {
+        if self.is_single() { 0 } else { i32::from(shard.0) }
+    }
+}
+
+/// A partition as recovery leaves it.
+#[derive(Clone, Debug)]
+pub struct RecoveredPartition {
+    /// Its row in the image written by recovery.
+    pub row: PartitionRow,
+    /// Its segments: base offset and length.
+    pub segments: Vec<(Offset, u64)>,
+}
+
+/// One shard.
+pub struct Shard {
+    /// Which one.
+    pub id: ShardId,
+    /// What all shards know.
+    pub context: Arc<Context>,
+    /// Time, tasks, randomness.
+    pub runtime: Rc<dyn Runtime>,
+    /// The file system.
+    pub disk: Rc<dyn Disk>,
+    /// The journal.
+    pub journal: Rc<Journal>,
+    /// Tails on their way to segments.
+    pub write_behind: WriteBehind,
+    /// Requests for checkpoints.
+    pub checkpoints: Checkpoints,
+    /// The disk's space.
+    pub space: SpaceWatch,
+    /// Open segment files.
+    pub files: RefCell<OpenFiles>,
+    /// Chunks of segments in memory.
+    pub cache: RefCell<ReadCache>,
+    /// Incremental fetch sessions.
+    pub sessions: RefCell<SessionCache>,
+    /// Messages to and from other shards.
+    pub links: Links,
+    /// The open catalog, on shard 0.
+    pub catalog_writer: CatalogWriter,
+    /// Producer ids to hand out.
+    pub producer_ids: ProducerIds,
+    /// What the shard has done.
+    pub counters: Counters,
+    /// Told when the catalog has changed.
+    pub catalog_changed: Event,
+    /// Told when the shard begins to stop.
+    pub stop: Event,
+    catalog: RefCell<Arc<Image>>,
+    partitions: RefCell<HashMap<TopicPartition, Rc<Partition>, foldhash::fast::RandomState>>,
+    recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
+    stopping: Cell<bool>,
+    failed: Cell<bool>,
+}
+
+/// A number that only grows.
+#[derive(Default)]
+pub struct Counter(Cell<u64>);
+
+impl Counter {
+    /// Adds to it.
+    pub fn add(&self, count: u64) {
+        self.0.set(self.0.get() + count);
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// What a shard has done.
+#[derive(Default)]
+pub struct Counters {
+    /// Requests handled.
+    pub requests: Counter,
+    /// Connections closed for malformed input.
+    pub malformed: Counter,
+    /// Bytes of batches written to segments.
+    pub segment_bytes_written: Counter,
+    /// Checkpoints finished.
+    pub checkpoints: Counter,
+    /// Fetches parked.
+    pub parked_fetches: Counter,
+}
+
+/// What a shard is made of.
+pub struct Parts {
+    /// Which shard.
+    pub id: ShardId,
+    /// What all shards know.
+    pub context: Arc<Context>,
+    /// Time, tasks, randomness.
+    pub runtime: Rc<dyn Runtime>,
+    /// The file system.
+    pub disk: Rc<dyn Disk>,
+    /// The journal, not started.
+    pub journal: Rc<Journal>,
+    /// Messages to and from other shards.
+    pub links: Links,
+    /// The disk's space.
+    pub space: SpaceWatch,
+    /// The catalog at the start.
+    pub catalog: Arc<Image>,
+    /// This shard's partitions with data.
+    pub recovered: Vec<RecoveredPartition>,
+}
+
+impl Shard {
+    /// A shard that has its partitions and does nothing yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Rc<Shard> {
+        let split = parts.context.config.memory_split();
+        let slots = parts.context.config.max_incremental_fetch_session_cache_slots;
+        let recovered =
+            parts.recovered.into_iter().map(|partition| (partition.row.tp, partition)).collect();
+        let shard = Rc::new(Shard {
+            id: parts.id,
+            context: parts.context,
+            runtime: parts.runtime,
+            disk: parts.disk,
+            journal: parts.journal,
+            write_behind: WriteBehind::default(),
+            checkpoints: Checkpoints::default(),
+            space: parts.space,
+            files: RefCell::default(),
+            cache: RefCell::new(ReadCache::new(split.cache_bytes)),
+            sessions: RefCell::new(SessionCache::new(usize::try_from(slots).unwrap_or(0))),
+            links: parts.links,
+            catalog_writer: CatalogWriter::default(),
+            producer_ids: ProducerIds::default(),
+            counters: Counters::default(),
+            catalog_changed: Event::default(),
+            stop: Event::default(),
+            catalog: RefCell::new(Arc::clone(&parts.catalog)),
+            partitions: RefCell::default(),
+            recovered: RefCell::new(recovered),
+            stopping: Cell::new(false),
+            failed: Cell::new(false),
+        });
+        shard.take_over(parts.catalog);
+        shard
+    }
+
+    /// Starts the shard's own tasks; connections come on top.
+    pub fn start(self: &Rc<Self>) {
+        self.journal.start();
+        write_behind::start(self);
+        checkpoint::start(self);
+        links::start(self);
+        if self.id == ShardId(0) {
+            space::start(self);
+        }
+    }
+
+    /// The catalog as this shard knows it.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Image> {
+        Arc::clone(&self.catalog.borrow())
+    }
+
+    /// Takes over a catalog: makes partitions that are new, refreshes the settings of the others.
+    pub fn take_over(&self, image: Arc<Image>) {
+        let mut partitions = self.partitions.borrow_mut();
+        let mut recovered = self.recovered.borrow_mut();
+        for topic in image.topics() {
+            for (index, _) in topic.preferred.iter().enumerate() {
+                let index = crate::ids::PartitionIndex(index as i32);
+                if topic.owner(index, self.context.shards) != Some(self.id) {
+                    continue;
+                }
+                let id = TopicPartition { topic: topic.id, partition: index };
+                match partitions.get(&id) {
+                    Some(partition) => {
+                        if !Arc::ptr_eq(&partition.topic.borrow(), topic) {
+                            partition.topic.replace(Arc::clone(topic));
+                        }
+                    }
+                    None => {
+                        let state = recovered.remove(&id);
+                        partitions.insert(id, self.open_partition(id, topic, state));
+                    }
+                }
+            }
+        }
+        drop(partitions);
+        self.catalog.replace(image);
+        self.catalog_changed.notify();
+    }
+
+    fn open_partition(
+        &self,
+        id: TopicPartition,
+        topic: &Arc<Topic>,
+        recovered: Option<RecoveredPartition>,
+    ) -> Rc<Partition> {
+        let expiration_ms = i64::from(self.context.config.producer_id_expiration_ms);
+        let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
+            row: PartitionRow::empty(id),
+            segments: Vec::new(),
+        });
+        let row = recovered.row;
+        let log = Log::recovered(
+            row.log_start,
+            row.synced_end,
+            EpochHistory::from_entries(row.epochs.iter().copied()),
+            Producers::from_rows(&row.producers, expiration_ms),
+        );
+        // Segments of earlier boots are never written again: the first batch starts a new one.
+        let mut segments = SegmentSet::default();
+        for (base, bytes) in recovered.segments {
+            segments.sealed.insert(base, SealedSegment { bytes, index: None });
+        }
+        Partition::new(id, Arc::clone(topic), log, segments, row)
+    }
+
+    /// The partition, if this shard has it.
+    #[must_use]
+    pub fn partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
+        self.partitions.borrow().get(&id).cloned()
+    }
+
+    /// All partitions of this shard.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<Rc<Partition>> {
+        self.partitions.borrow().values().cloned().collect()
+    }
+
+    /// The partitions of one topic on this shard.
+    #[must_use]
+    pub fn partitions_of(&self, topic: TopicId) -> Vec<Rc<Partition>> {
+        let partitions = self.partitions.borrow();
+        partitions.values().filter(|partition| partition.id.topic == topic).cloned().collect()
+    }
+
+    /// Forgets a partition that was dropped.
+    pub fn forget(&self, id: TopicPartition) {
+        self.partitions.borrow_mut().remove(&id);
+        self.files.borrow_mut().close_partition(id);
+        self.cache.borrow_mut().forget(id);
+    }
+
+    /// The shard that owns a partition, as the catalog has it.
+    #[must_use]
+    pub fn owner(&self, id: TopicPartition) -> Option<ShardId> {
+        self.catalog.borrow().owner(id.topic, id.partition, self.context.shards)
+    }
+
+    /// When segments of this partition are rolled.
+    #[must_use]
+    pub fn segment_rules(&self, partition: &Partition) -> SegmentRules {
+        let topic = partition.topic.borrow();
+        let config = &topic.config;
+        let lag_ms =
+            if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
+        SegmentRules {
+            segment_bytes: u64::from(config.segment_bytes),
+            segment_ms: config.segment_ms.min(lag_ms),
+            index_interval_bytes: u64::from(config.index_interval_bytes),
+            index_bytes_max: config.segment_index_bytes,
+        }
+    }
+
+    /// Takes a partition out of service after a failure of its segments.
+    pub fn take_offline(&self, partition: &Partition, reason: &str) {
+        if !partition.is_online() {
+            return;
+        }
+        tracing::error!(
+            shard = %self.id,
+            topic = %partition.topic.borrow().name,
+            partition = %partition.index(),
+            "the partition is offline: {reason}"
+        );
+        partition.set_availability(Availability::Offline(reason.to_owned()));
+        partition.dirty.set(true);
+    }
+
+    /// The shard's storage has failed for good: it takes no more records, or the process ends.
+    pub fn storage_failed(&self, what: &str, error: &io::Error) {
+        if self.failed.replace(true) {
+            return;
+        }
+        tracing::error!(
+            shard = %self.id,
+            "{what}: {error}; this shard takes no more records until the broker is restarted on a \
+             sound disk"
+        );
+        if self.context.config.on_storage_failure == OnStorageFailure::Exit {
+            std::process::exit(3);
+        }
+    }
+
+    /// Whether records can be taken now: the code that refuses them otherwise.
+    ///
+    /// # Errors
+    /// 56 while the disk is full or after the storage has failed.
+    pub fn check_writable(&self) -> Result<(), ErrorCode> {
+        if self.failed.get() || self.space.is_full() || self.journal.failure().is_some() {
+            Err(ErrorCode::KafkaStorageError)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the shard is stopping.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Waits until the shard begins to stop.
+    pub async fn stopped(&self) {
+        let seen = self.stop.generation();
+        if !self.stopping.get() {
+            self.stop.wait(seen).await;
+        }
+    }
+
+    /// Begins to stop: no new work is taken.
+    pub fn begin_stop(&self) {
+        self.stopping.set(true);
+        self.space.stop_waiting();
+        self.stop.notify();
+        for partition in self.partitions() {
+            partition.wake_waiters();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! ListOffsets (key 2), versions 1-11.
+//!
+//! Behaviour
+//! - Timestamps -1 latest, -2 earliest, -3 newest record, -4 earliest local, -5 latest tiered and
+//!   -6 earliest pending upload (always unknown: there is no tiered storage), others by time.
+//! - A special timestamp that the version does not know: 35 for that partition.
+//! - The same partition twice: 42 for it. Not this node's: 6.
+//! - Isolation level read_committed (v2+) bounds by the last stable offset; replica id -2 by the
+//!   log end.
+//!
+//! Version notes: 2 isolation level; 4 leader epochs; 6 flexible; 7 -3; 8 -4; 9 -5; 10 timeout;
+//! 11 -6 (same layout as 10).
+
+use std::rc::Rc;
+
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
+
+use super::Response;
+use crate::error_code::ErrorCode;
+use crate::ids::{PartitionIndex, ShardId, TopicPartition};
+use crate::shard::Shard;
+use crate::shard::message::{OffsetAnswer, OffsetQuery, Operation, Reply};
+use crate::wire::header::RequestHeader;
+
+/// Answers a request.
+pub async fn handle(
+    shard: Rc<Shard>,
+    header: RequestHeader,
+    request: ListOffsetsRequest,
+) -> Response {
+    let image = shard.catalog();
+    let mut response = ListOffsetsResponse::default();
+    let mut queries: Vec<(ShardId, (usize, usize), OffsetQuery)> = Vec::new();
+    for topic in &request.topics {
+        let known = image.topic(&topic.name);
+        let mut answers = ListOffsetsTopicResponse::default().with_name(topic.name.clone());
+        for asked in &topic.partitions {
+            let index = PartitionIndex(asked.partition_index);
+            let owner = known.and_then(|topic| topic.owner(index, shard.context.shards));
+            let twice =
+                topic.partitions.iter().filter(|other| other.partition_index == index.0).count() > 1;
+            let code = match (known, owner) {
+                _ if twice => ErrorCode::InvalidRequest,
+                (Some(known), Some(owner)) if is_served(&shard, owner) => {
+                    let query = OffsetQuery {
+                        partition: TopicPartition { topic: known.id, partition: index },
+                        timestamp: asked.timestamp,
+                        leader_epoch: asked.current_leader_epoch,
+                        committed_only: request.isolation_level == 1,
+                        to_log_end: request.replica_id.0 == DEBUG_CONSUMER,
+                        version: header.api_version,
+                    };
+                    queries.push((
+                        owner,
+                        (response.topics.len(), answers.partitions.len()),
+                        query,
+                    ));
+                    ErrorCode::None
+                }
+                (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
+                _ => ErrorCode::UnknownTopicOrPartition,
+            };
+            answers.partitions.push(answer(index, &OffsetAnswer::failed(code)));
+        }
+        response.topics.push(answers);
+    }
+    while let Some((owner, _, _)) = queries.first() {
+        let owner = *owner;
+        let (mine, rest): (Vec<_>, Vec<_>) =
+            queries.into_iter().partition(|query| query.0 == owner);
+        queries = rest;
+        let operation = Operation::ListOffsets(mine.iter().map(|query| query.2).collect());
+        if let Reply::Offsets(answers) = shard.ask(owner, operation).await {
+            for ((_, (topic, place), query), found) in mine.iter().zip(answers) {
+                response.topics[*topic].partitions[*place] =
+                    answer(query.partition.partition, &found);
+            }
+        }
+    }
+    Response::encode(&header, &response)
+}
+
+fn answer(index: PartitionIndex, found: &OffsetAnswer) -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse::default()
+        .with_partition_index(index.0)
+        .with_error_code(found.error.code())
+        .with_timestamp(found.timestamp)
+        .with_offset(found.offset.0)
+        .with_leader_epoch(found.leader_epoch.0)
+}
+
+/// Whether this node answers for partitions of `owner`.
+#[must_use]
+pub fn is_served(shard: &Shard, owner: ShardId) -> bool {
+    owner == shard.id || shard.context.is_single()
+}
+
+const DEBUG_CONSUMER: i32 = -2;

@@ -1,0 +1,343 @@
+//! Produce (key 0), versions 3-13.
+//!
+//! Behaviour
+//! - `acks` other than -1, 0 and 1: 21 for every partition, nothing is appended.
+//! - Per partition, in the order of the request: unknown topic 3 (id: 100), not this node's 6 with
+//!   the current leader, a batch that is refused by validation or by the log with its own code.
+//!   Failures are per partition.
+//! - acks=1 and acks=-1 both wait until the batch is durable in the journal. **deviation**: Kafka
+//!   answers from the page cache.
+//! - acks=0 has no response; an error closes the connection.
+//! - Transactional batches are refused with 53: there is no coordinator yet.
+//! - Internal topics are refused with 17 unless the client is `__admin_client`.
+//!
+//! Version notes: 7 zstd; 8 record errors (KIP-467); 9 flexible; 10 leader discovery (KIP-951);
+//! 11 TRANSACTION_ABORTABLE (KIP-890); 12 implicit add; 13 topic ids.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use kafka_protocol::messages::ProduceRequest;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::protocol::StrBytes;
+
+use super::{Answer, Response};
+use crate::batch::{Refusal, TimestampType, ValidBatch, ValidateRules, Validator};
+use crate::config::topic::{self, TopicConfig};
+use crate::error_code::ErrorCode;
+use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
+use crate::limits::VALIDATE_SLICE_BYTES;
+use crate::metadata::Image;
+use crate::metadata::image::Topic;
+use crate::shard::append::{self, Pending};
+use crate::shard::event::Slot;
+use crate::shard::message::{AppendPart, Appended, Operation, Reply};
+use crate::shard::{Context, Shard};
+use crate::wire::encode::EncodeFault;
+use crate::wire::header::RequestHeader;
+use crate::wire::leader::{CurrentLeader, NodeEndpoint};
+use crate::wire::produce::{
+    ProduceAnswer, ProducePartitionAnswer, ProduceTopicAnswer, RecordError, encode_produce,
+};
+
+/// A response whose batches are in the journal, durable or not.
+pub struct PendingResponse {
+    version: i16,
+    correlation_id: i32,
+    acks: i16,
+    answer: ProduceAnswer,
+    durable_at: JournalSequence,
+}
+
+impl PendingResponse {
+    /// The newest journal position it depends on.
+    #[must_use]
+    pub fn durable_at(&self) -> JournalSequence {
+        self.durable_at
+    }
+
+    /// The frame, or none for acks=0. Without durability every batch that was appended has failed.
+    ///
+    /// # Errors
+    /// A response that cannot be encoded.
+    pub fn into_frame(mut self, durable: bool) -> Result<Option<Bytes>, EncodeFault> {
+        if !durable {
+            for topic in &mut self.answer.topics {
+                for partition in &mut topic.partitions {
+                    if partition.error.is_none() {
+                        *partition = ProducePartitionAnswer::failed(
+                            partition.partition,
+                            ErrorCode::KafkaStorageError,
+                        );
+                    }
+                }
+            }
+        }
+        if self.acks == 0 {
+            return Ok(None);
+        }
+        encode_produce(self.version, self.correlation_id, &self.answer).map(Some)
+    }
+}
+
+/// Validates and appends in order, then leaves the waiting to the connection.
+pub async fn handle(shard: &Rc<Shard>, header: RequestHeader, request: ProduceRequest) -> Answer {
+    let image = shard.catalog();
+    let mut work = Work {
+        shard: Rc::clone(shard),
+        image,
+        version: header.api_version,
+        acks: request.acks,
+        transactional_id: request.transactional_id.is_some(),
+        is_admin: header.client_id.as_deref() == Some(ADMIN_CLIENT),
+        topics: Vec::with_capacity(request.topic_data.len()),
+        durable_at: JournalSequence(0),
+        elsewhere: Vec::new(),
+        leaders: Vec::new(),
+    };
+    for topic in request.topic_data {
+        work.topic(topic).await;
+    }
+    work.finish(&header)
+}
+
+/// One request in progress.
+struct Work {
+    shard: Rc<Shard>,
+    image: Arc<Image>,
+    version: i16,
+    acks: i16,
+    transactional_id: bool,
+    is_admin: bool,
+    topics: Vec<ProduceTopicAnswer>,
+    durable_at: JournalSequence,
+    elsewhere: Vec<Elsewhere>,
+    leaders: Vec<ShardId>,
+}
+
+/// Batches for another shard, and their places in the answer.
+struct Elsewhere {
+    owner: ShardId,
+    parts: Vec<AppendPart>,
+    places: Vec<(usize, usize)>,
+}
+
+impl Work {
+    async fn topic(&mut self, data: TopicProduceData) {
+        let id = TopicId::from(data.topic_id);
+        let topic = if self.version >= 13 {
+            self.image.topic_by_id(id).cloned().ok_or(ErrorCode::UnknownTopicId)
+        } else {
+            let found = self.image.topic(&data.name).cloned();
+            found.ok_or(ErrorCode::UnknownTopicOrPartition)
+        };
+        let place = self.topics.len();
+        self.topics.push(ProduceTopicAnswer {
+            name: data.name.0,
+            id,
+            partitions: Vec::with_capacity(data.partition_data.len()),
+        });
+        for partition in data.partition_data {
+            let index = PartitionIndex(partition.index);
+            let answer = match &topic {
+                Err(code) => ProducePartitionAnswer::failed(index, *code),
+                Ok(topic) => self.partition(place, topic, partition).await,
+            };
+            self.topics[place].partitions.push(answer);
+        }
+    }
+
+    async fn partition(
+        &mut self,
+        place: usize,
+        topic: &Arc<Topic>,
+        data: PartitionProduceData,
+    ) -> ProducePartitionAnswer {
+        let index = PartitionIndex(data.index);
+        let failed = |code| ProducePartitionAnswer::failed(index, code);
+        if !matches!(self.acks, -1..=1) {
+            return failed(ErrorCode::InvalidRequiredAcks);
+        }
+        let id = TopicPartition { topic: topic.id, partition: index };
+        let Some(owner) = topic.owner(index, self.shard.context.shards) else {
+            return failed(ErrorCode::UnknownTopicOrPartition);
+        };
+        let here = owner == self.shard.id;
+        if !here && !self.shard.context.is_single() {
+            return self.not_leader(index, owner);
+        }
+        if topic.internal && !self.is_admin {
+            return failed(ErrorCode::InvalidTopicException);
+        }
+        let batch = match self.validate(topic, data.records).await {
+            Ok(batch) => batch,
+            Err(refusal) => return refused(index, refusal),
+        };
+        if batch.header.is_transactional() {
+            // No coordinator can have admitted it, with an id or without.
+            let _ = self.transactional_id;
+            return failed(ErrorCode::TransactionalIdAuthorizationFailed);
+        }
+        if here {
+            match append::append(&self.shard, id, &batch).await {
+                Ok(Pending { appended, durable_at }) => {
+                    self.durable_at = self.durable_at.max(durable_at);
+                    answered(index, &appended)
+                }
+                Err(code) => failed(code),
+            }
+        } else {
+            let at = (place, self.topics[place].partitions.len());
+            self.elsewhere(owner, AppendPart { partition: id, batch }, at);
+            failed(ErrorCode::UnknownServerError)
+        }
+    }
+
+    fn elsewhere(&mut self, owner: ShardId, part: AppendPart, at: (usize, usize)) {
+        let known = self.elsewhere.iter_mut().find(|elsewhere| elsewhere.owner == owner);
+        match known {
+            Some(elsewhere) => {
+                elsewhere.parts.push(part);
+                elsewhere.places.push(at);
+            }
+            None => self.elsewhere.push(Elsewhere { owner, parts: vec![part], places: vec![at] }),
+        }
+    }
+
+    async fn validate(
+        &self,
+        topic: &Topic,
+        records: Option<Bytes>,
+    ) -> Result<ValidBatch, Refusal> {
+        let rules = rules_of(&topic.config, self.version);
+        let mut validator = Validator::start(records, &rules, self.shard.runtime.wall_ms());
+        loop {
+            match validator.step(VALIDATE_SLICE_BYTES) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => self.shard.runtime.yield_now().await,
+            }
+        }
+    }
+
+    fn not_leader(&mut self, index: PartitionIndex, owner: ShardId) -> ProducePartitionAnswer {
+        if !self.leaders.contains(&owner) {
+            self.leaders.push(owner);
+        }
+        ProducePartitionAnswer {
+            current_leader: Some(current_leader(&self.shard.context, owner)),
+            ..ProducePartitionAnswer::failed(index, ErrorCode::NotLeaderOrFollower)
+        }
+    }
+
+    fn finish(self, header: &RequestHeader) -> Answer {
+        let context = &self.shard.context;
+        let failed =
+            self.topics.iter().flat_map(|topic| &topic.partitions).any(|p| !p.error.is_none());
+        let answer = ProduceAnswer {
+            topics: self.topics,
+            throttle_time_ms: 0,
+            node_endpoints: self.leaders.iter().map(|&owner| endpoint(context, owner)).collect(),
+        };
+        let mut pending = PendingResponse {
+            version: self.version,
+            correlation_id: header.correlation_id,
+            acks: self.acks,
+            answer,
+            durable_at: self.durable_at,
+        };
+        if self.elsewhere.is_empty() {
+            return match self.acks {
+                0 if failed => Answer::Now(Response::Close),
+                0 => Answer::None,
+                _ => Answer::Now(Response::Produce(Box::new(pending))),
+            };
+        }
+        // Sent now, in order; awaited later.
+        let mut calls: Vec<(Rc<Slot<Reply>>, Vec<(usize, usize)>)> = Vec::new();
+        for elsewhere in self.elsewhere {
+            let operation = Operation::Append(elsewhere.parts);
+            calls.push((self.shard.links.call(elsewhere.owner, operation), elsewhere.places));
+        }
+        let shard = self.shard;
+        Answer::Later(Box::pin(async move {
+            for (slot, places) in calls {
+                fill_in(&mut pending.answer, &places, slot.take().await);
+            }
+            shard.links.ready_for_admission().await;
+            Response::Produce(Box::new(pending))
+        }))
+    }
+}
+
+fn fill_in(answer: &mut ProduceAnswer, places: &[(usize, usize)], reply: Reply) {
+    let Reply::Appended(outcomes) = reply else { return };
+    for (&(topic, place), outcome) in places.iter().zip(outcomes) {
+        let partition = &mut answer.topics[topic].partitions[place];
+        *partition = match outcome {
+            Ok(appended) => answered(partition.partition, &appended),
+            Err(code) => ProducePartitionAnswer::failed(partition.partition, code),
+        };
+    }
+}
+
+fn answered(index: PartitionIndex, appended: &Appended) -> ProducePartitionAnswer {
+    ProducePartitionAnswer {
+        base_offset: appended.base_offset,
+        log_append_time_ms: appended.log_append_time_ms,
+        log_start_offset: appended.log_start,
+        ..ProducePartitionAnswer::failed(index, ErrorCode::None)
+    }
+}
+
+fn refused(index: PartitionIndex, refusal: Refusal) -> ProducePartitionAnswer {
+    let record_errors = refusal.record_errors.into_iter().map(|(batch_index, message)| {
+        RecordError { batch_index, message: message.map(StrBytes::from_string) }
+    });
+    ProducePartitionAnswer {
+        record_errors: record_errors.collect(),
+        error_message: refusal.message.map(StrBytes::from_string),
+        ..ProducePartitionAnswer::failed(index, refusal.code)
+    }
+}
+
+fn rules_of(config: &TopicConfig, produce_version: i16) -> ValidateRules {
+    ValidateRules {
+        produce_version,
+        timestamp_type: match config.timestamp_type {
+            topic::TimestampType::CreateTime => TimestampType::CreateTime,
+            topic::TimestampType::LogAppendTime => TimestampType::LogAppendTime,
+        },
+        before_max_ms: config.timestamp_before_max_ms,
+        after_max_ms: config.timestamp_after_max_ms,
+        compression: config.compression,
+        max_message_bytes: config.max_message_bytes,
+        segment_bytes: config.segment_bytes as usize,
+        keys_required: config.cleanup.compact,
+    }
+}
+
+/// The leader that an answer names.
+#[must_use]
+pub fn current_leader(context: &Context, owner: ShardId) -> CurrentLeader {
+    CurrentLeader { leader_id: context.node_of(owner), leader_epoch: context.leader_epoch() }
+}
+
+/// Where a shard is reached.
+#[must_use]
+pub fn endpoint(context: &Context, owner: ShardId) -> NodeEndpoint {
+    let id = context.node_of(owner);
+    let node = context.nodes.iter().find(|node| node.id == id);
+    let (host, port) = node.map_or(("", 0), |node| (node.host.as_str(), node.port));
+    NodeEndpoint {
+        node_id: id,
+        host: StrBytes::from_string(host.to_owned()),
+        port: i32::from(port),
+        rack: None,
+    }
+}
+
+
+/// The client id that may write internal topics.
+const ADMIN_CLIENT: &str = "__admin_client";

@@ -1,0 +1,647 @@
+//! The shard's journal at work: one open block that batches are copied into, group commit without
+//! a timer, and who is told when a block is durable.
+//!
+//! Owns the ring files of this boot, the open block and the blocks in flight. A block leaves as
+//! soon as the device takes one more, so while blocks are in flight the next one fills. Durability
+//! advances over the contiguous completed prefix only. Must never await between a caller's check
+//! and its append: space is reserved before ([`Journal::reserve`]), appending is synchronous.
+//!
+//! Invariants: blocks are placed in the order they were opened; a partition's batches are in
+//! blocks in offset order; after a failed write nothing becomes durable any more.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use smallvec::SmallVec;
+
+use super::block::{self, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Identity, Seal};
+use super::ring::{JournalPoint, Placement, Purpose, Reservation, Ring};
+use crate::ids::{JournalSequence, Offset, TopicPartition};
+use crate::io::buffers::Home;
+use crate::io::{AlignedBuffer, Disk, File, Runtime};
+use crate::limits::{
+    JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_BLOCKS_IN_FLIGHT_MAX,
+    JOURNAL_SEAL_IDLE_MS,
+};
+use crate::log::tail::{BlockMemory, TailPart};
+use crate::shard::event::Event;
+
+/// What has batches in blocks and wants to know when they are durable.
+pub trait JournalClient {
+    /// Everything of this client below `end` is durable.
+    fn durable_through(&self, end: Offset);
+
+    /// Remembers the block that holds the client's newest batch, and the client's place there.
+    fn block_place(&self) -> &Cell<(JournalSequence, usize)>;
+}
+
+/// The journal can take nothing more in this boot.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the journal of this shard has failed: {0}")]
+pub struct JournalFailed(pub String);
+
+/// A batch to be copied into the open block.
+pub struct BatchCopy<'a> {
+    /// Its partition.
+    pub tp: TopicPartition,
+    /// First bytes of the batch as they shall be stored: offsets and epoch are set already.
+    pub header: &'a [u8],
+    /// The rest of the batch.
+    pub payload: &'a [u8],
+    /// Wall clock of the append.
+    pub append_ms: i64,
+    /// First offset after the batch.
+    pub end: Offset,
+}
+
+/// Where a batch went.
+pub struct Journaled {
+    /// The block that holds its last part: durable with that.
+    pub sequence: JournalSequence,
+    /// Its bytes in memory.
+    pub parts: SmallVec<[TailPart; 1]>,
+}
+
+/// One shard's journal.
+pub struct Journal {
+    runtime: Rc<dyn Runtime>,
+    disk: Rc<dyn Disk>,
+    home: Rc<Home>,
+    identity: Identity,
+    files: Vec<Rc<dyn File>>,
+    memory_budget: usize,
+    memory_used: Rc<Cell<usize>>,
+    state: RefCell<State>,
+    /// Something to submit, or a flight has ended.
+    work: Event,
+    /// Room in ring or memory may have come back, or the journal has failed.
+    room: Event,
+    counters: JournalCounters,
+}
+
+/// What the journal has done; plain numbers of one shard.
+#[derive(Default)]
+pub struct JournalCounters {
+    /// Blocks written.
+    pub blocks: Cell<u64>,
+    /// Bytes written, headers and padding included.
+    pub block_bytes: Cell<u64>,
+    /// Batches copied in.
+    pub batches: Cell<u64>,
+    /// Bytes of those batches.
+    pub batch_bytes: Cell<u64>,
+}
+
+struct State {
+    ring: Ring,
+    open: Option<OpenBlock>,
+    full: VecDeque<OpenBlock>,
+    in_flight: VecDeque<Flight>,
+    durable_through: JournalSequence,
+    /// Highest `durable_through` that a submitted block carries.
+    stamped_through: JournalSequence,
+    failed: Option<JournalFailed>,
+    durable_waiters: BTreeMap<JournalSequence, SmallVec<[Waker; 2]>>,
+    capacity: usize,
+}
+
+struct OpenBlock {
+    buffer: AlignedBuffer,
+    used: usize,
+    entries: u32,
+    memory: Rc<BlockMemory>,
+    charge: MemoryCharge,
+    touched: Vec<(Rc<dyn JournalClient>, Offset)>,
+    reservations: Vec<Reservation>,
+}
+
+struct Flight {
+    sequence: JournalSequence,
+    touched: Vec<(Rc<dyn JournalClient>, Offset)>,
+    done: bool,
+}
+
+/// Room for one batch: give it to [`Journal::append_batch`], or drop it.
+pub struct Permit {
+    journal: Rc<Journal>,
+    reservation: Option<Reservation>,
+}
+
+/// Bytes of block memory in use, given back when dropped with the block.
+#[derive(Debug)]
+pub struct MemoryCharge {
+    used: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.used.set(self.used.get() - self.bytes);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            self.journal.state.borrow_mut().ring.settle(reservation);
+            self.journal.room.notify();
+        }
+    }
+}
+
+impl Journal {
+    /// A journal over prepared ring files: pre-allocated, zeroed, with their header blocks of
+    /// `identity` written. `memory_budget` bounds the bytes of blocks kept in memory.
+    #[must_use]
+    pub fn new(
+        runtime: Rc<dyn Runtime>,
+        disk: Rc<dyn Disk>,
+        home: Rc<Home>,
+        identity: Identity,
+        files: Vec<Rc<dyn File>>,
+        ring: Ring,
+        memory_budget: usize,
+    ) -> Rc<Journal> {
+        assert_eq!(files.len(), ring.geometry().files() as usize, "one handle per ring file");
+        let before_first = JournalSequence(ring.head().sequence.0 - 1);
+        Rc::new(Journal {
+            runtime,
+            disk,
+            home,
+            identity,
+            files,
+            memory_budget,
+            memory_used: Rc::new(Cell::new(0)),
+            state: RefCell::new(State {
+                ring,
+                open: None,
+                full: VecDeque::new(),
+                in_flight: VecDeque::new(),
+                durable_through: before_first,
+                stamped_through: before_first,
+                failed: None,
+                durable_waiters: BTreeMap::new(),
+                capacity: JOURNAL_BLOCK_BYTES_MIN,
+            }),
+            work: Event::default(),
+            room: Event::default(),
+            counters: JournalCounters::default(),
+        })
+    }
+
+    /// Starts the task that submits blocks.
+    pub fn start(self: &Rc<Self>) {
+        let journal = Rc::clone(self);
+        self.runtime.spawn(Box::pin(async move { journal.submit_blocks().await }));
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn counters(&self) -> &JournalCounters {
+        &self.counters
+    }
+
+    /// Largest batch the ring and the memory budget take.
+    #[must_use]
+    pub fn largest_batch_bytes(&self) -> usize {
+        let ring = self.state.borrow().ring.largest_batch_bytes();
+        usize::try_from(ring).unwrap_or(usize::MAX).min(self.memory_budget / 4)
+    }
+
+    /// Waits until the ring and the block memory have room for a batch of `batch_bytes`; `None`
+    /// when `refuse` says that it is of no use to wait.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    pub async fn reserve(
+        self: &Rc<Self>,
+        batch_bytes: usize,
+        refuse: &dyn Fn() -> bool,
+    ) -> Result<Option<Permit>, JournalFailed> {
+        loop {
+            let seen = self.room.generation();
+            if let Some(permit) = self.try_reserve(batch_bytes)? {
+                return Ok(Some(permit));
+            }
+            if refuse() {
+                return Ok(None);
+            }
+            self.room.wait(seen).await;
+        }
+    }
+
+    /// Takes room for a batch if there is some now.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    pub fn try_reserve(
+        self: &Rc<Self>,
+        batch_bytes: usize,
+    ) -> Result<Option<Permit>, JournalFailed> {
+        let mut state = self.state.borrow_mut();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let memory = self.memory_used.get();
+        if memory > 0 && memory.saturating_add(batch_bytes) > self.memory_budget {
+            return Ok(None);
+        }
+        let bytes = state.ring.geometry().worst_case_bytes(batch_bytes as u64);
+        Ok(match state.ring.reserve(bytes, Purpose::Data) {
+            Ok(reservation) => {
+                let journal = Rc::clone(self);
+                Some(Permit { journal, reservation: Some(reservation) })
+            }
+            Err(_) => None,
+        })
+    }
+
+    /// Copies a batch into the open block, or into several when it is larger than one.
+    pub fn append_batch(
+        &self,
+        mut permit: Permit,
+        batch: &BatchCopy<'_>,
+        client: &Rc<dyn JournalClient>,
+    ) -> Journaled {
+        let reservation = permit.reservation.take().expect("invariant: a permit is used once");
+        let total = batch.header.len() + batch.payload.len();
+        let total_bytes = u32::try_from(total).expect("invariant: a batch is below 4 GiB");
+        let mut state = self.state.borrow_mut();
+        let mut parts = SmallVec::new();
+        let mut start = 0usize;
+        let mut part = 0u32;
+        while start < total {
+            let length = self.room_for_part(&mut state, total, start);
+            let open = state.open.as_mut().expect("invariant: room_for_part opens a block");
+            let entry = BatchEntry {
+                tp: batch.tp,
+                append_ms: batch.append_ms,
+                batch_bytes: total_bytes,
+                part,
+                part_start: start as u32,
+                part_bytes: length as u32,
+            };
+            let range = block::put_batch(&mut open.buffer, open.used, &entry);
+            copy_part(&mut open.buffer[range.clone()], batch, start);
+            open.used = range.end;
+            open.entries += 1;
+            parts.push(TailPart { block: Rc::clone(&open.memory), range });
+            start += length;
+            part += 1;
+        }
+        let sequence = state.next_sequence();
+        let open = state.open.as_mut().expect("invariant: the last part is in the open block");
+        open.reservations.push(reservation);
+        open.touch(client, sequence, batch.end);
+        drop(state);
+        bump(&self.counters.batches, 1);
+        bump(&self.counters.batch_bytes, total as u64);
+        self.work.notify();
+        Journaled { sequence, parts }
+    }
+
+    /// Appends control entries; they may use the space kept for them. All or none.
+    ///
+    /// # Errors
+    /// When the journal has failed, or even the control space is used up.
+    pub fn append_control(
+        &self,
+        entries: &[ControlEntry],
+    ) -> Result<JournalSequence, JournalFailed> {
+        let mut state = self.state.borrow_mut();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let bytes = state.ring.geometry().worst_case_control_bytes() * entries.len() as u64;
+        let reservation = state
+            .ring
+            .reserve(bytes, Purpose::Control)
+            .map_err(|full| JournalFailed(full.to_string()))?;
+        for entry in entries {
+            let bytes = entry.entry_bytes();
+            if state.open.as_ref().is_none_or(|open| open.used + bytes > open.buffer.len()) {
+                self.open_block(&mut state, JOURNAL_BLOCK_BYTES_MIN);
+            }
+            let open = state.open.as_mut().expect("invariant: a block is open");
+            open.used = block::put_control(&mut open.buffer, open.used, entry);
+            open.entries += 1;
+        }
+        let sequence = state.next_sequence();
+        if let Some(open) = state.open.as_mut() {
+            open.reservations.push(reservation);
+        }
+        drop(state);
+        self.work.notify();
+        Ok(sequence)
+    }
+
+    /// Highest sequence that is durable with all before it.
+    #[must_use]
+    pub fn durable_through(&self) -> JournalSequence {
+        self.state.borrow().durable_through
+    }
+
+    /// The sequence of everything appended so far.
+    #[must_use]
+    pub fn appended_through(&self) -> JournalSequence {
+        let state = self.state.borrow();
+        let pending = state.full.len() as u64 + u64::from(state.open.is_some());
+        JournalSequence(state.ring.head().sequence.0 + pending - 1)
+    }
+
+    /// Waits until `sequence` is durable.
+    ///
+    /// # Errors
+    /// When the journal failed before.
+    pub async fn wait(&self, sequence: JournalSequence) -> Result<(), JournalFailed> {
+        poll_fn(|context| {
+            let mut state = self.state.borrow_mut();
+            if state.durable_through >= sequence {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(failed) = &state.failed {
+                return Poll::Ready(Err(failed.clone()));
+            }
+            let wakers = state.durable_waiters.entry(sequence).or_default();
+            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                wakers.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Where replay must begin so that everything appended from now on is covered.
+    #[must_use]
+    pub fn point(&self) -> JournalPoint {
+        self.state.borrow().ring.head()
+    }
+
+    /// Gives ring space below `point` back, once an image that starts there is durable.
+    pub fn release_through(&self, point: JournalPoint) {
+        self.state.borrow_mut().ring.release_through(point);
+        self.room.notify();
+    }
+
+    /// Whether half of the ring is in use.
+    #[must_use]
+    pub fn half_full(&self) -> bool {
+        self.state.borrow().ring.half_full()
+    }
+
+    /// Bytes of the ring between the reclaim position and the next block.
+    #[must_use]
+    pub fn ring_used_bytes(&self) -> u64 {
+        self.state.borrow().ring.used()
+    }
+
+    /// Bytes of block memory in use, and its budget.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        (self.memory_used.get(), self.memory_budget)
+    }
+
+    /// Says that block memory may have been given back.
+    pub fn memory_changed(&self) {
+        self.room.notify();
+    }
+
+    /// Why the journal takes nothing more, if it has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<JournalFailed> {
+        self.state.borrow().failed.clone()
+    }
+
+    /// Makes sure the open block can take the next part; returns that part's length.
+    fn room_for_part(&self, state: &mut State, total: usize, start: usize) -> usize {
+        loop {
+            if let Some(open) = &state.open {
+                let capacity = open.buffer.len();
+                let geometry = state.ring.geometry();
+                let part =
+                    geometry.next_part_bytes(capacity, open.used, total as u64, start as u64);
+                if let Some(bytes) = part {
+                    return bytes as usize;
+                }
+            }
+            let rest = total - start + BLOCK_HEADER_BYTES + block::BATCH_ENTRY_BYTES;
+            self.open_block(state, rest);
+        }
+    }
+
+    /// Opens a block of at least `wanted` bytes, as far as blocks go; an open one is full now.
+    fn open_block(&self, state: &mut State, wanted: usize) {
+        if let Some(open) = state.open.take() {
+            state.full.push_back(open);
+            // It filled up before the device took it: larger blocks from now on.
+            state.capacity = (state.capacity * 2).min(JOURNAL_BLOCK_BYTES_MAX);
+        }
+        let largest = state.ring.geometry().block_bytes_max() as usize;
+        let capacity =
+            state.capacity.max(block::aligned_bytes(wanted)).min(largest.max(BLOCK_HEADER_BYTES));
+        self.memory_used.set(self.memory_used.get() + capacity);
+        let charge = MemoryCharge { used: Rc::clone(&self.memory_used), bytes: capacity };
+        state.open = Some(OpenBlock {
+            buffer: self.disk.allocate(capacity),
+            used: BLOCK_HEADER_BYTES,
+            entries: 0,
+            memory: Rc::default(),
+            charge,
+            touched: Vec::new(),
+            reservations: Vec::new(),
+        });
+    }
+
+    async fn submit_blocks(self: Rc<Self>) {
+        loop {
+            let seen = self.work.generation();
+            self.home.collect();
+            while let Some(block) = self.next_to_submit() {
+                self.submit(block);
+            }
+            if self.state.borrow().failed.is_some() {
+                return;
+            }
+            if self.unsealed() {
+                let deadline = self.runtime.now().plus_ms(JOURNAL_SEAL_IDLE_MS);
+                let idle = self.runtime.sleep_until(deadline);
+                futures_lite::future::or(self.work.wait(seen), idle).await;
+                if self.work.generation() == seen && self.unsealed() {
+                    self.seal_last_block();
+                }
+            } else {
+                self.work.wait(seen).await;
+            }
+        }
+    }
+
+    fn next_to_submit(&self) -> Option<OpenBlock> {
+        let mut state = self.state.borrow_mut();
+        if state.failed.is_some() || state.in_flight.len() >= JOURNAL_BLOCKS_IN_FLIGHT_MAX {
+            return None;
+        }
+        if let Some(full) = state.full.pop_front() {
+            return Some(full);
+        }
+        let open = state.open.take()?;
+        if open.used < state.capacity / 4 {
+            state.capacity = (state.capacity / 2).max(JOURNAL_BLOCK_BYTES_MIN);
+        }
+        Some(open)
+    }
+
+    /// Whether the newest durable block is known as durable by no later block.
+    fn unsealed(&self) -> bool {
+        let state = self.state.borrow();
+        state.failed.is_none()
+            && state.in_flight.is_empty()
+            && state.open.is_none()
+            && state.stamped_through < state.durable_through
+    }
+
+    /// Writes an empty block, so that damage to the last one can be told from a torn tail.
+    fn seal_last_block(self: &Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        let bytes = state.ring.geometry().worst_case_control_bytes();
+        let Ok(reservation) = state.ring.reserve(bytes, Purpose::Control) else { return };
+        self.open_block(&mut state, BLOCK_HEADER_BYTES);
+        let Some(mut open) = state.open.take() else { return };
+        open.reservations.push(reservation);
+        drop(state);
+        self.submit(open);
+    }
+
+    fn submit(self: &Rc<Self>, mut open: OpenBlock) {
+        let placement = self.place(&mut open);
+        let OpenBlock { buffer, memory, charge, .. } = open;
+        let frozen = buffer.freeze(&self.home);
+        memory.seal(frozen.bytes, charge);
+        bump(&self.counters.blocks, 1);
+        bump(&self.counters.block_bytes, frozen.written.len() as u64);
+        let journal = Rc::clone(self);
+        let file = Rc::clone(&self.files[placement.file as usize]);
+        self.runtime.spawn(Box::pin(async move {
+            let result = file.write_at(frozen.written, placement.offset).await;
+            journal.landed(placement.sequence, result);
+        }));
+    }
+
+    /// Gives the block its place in the ring and its header.
+    fn place(&self, open: &mut OpenBlock) -> Placement {
+        let mut state = self.state.borrow_mut();
+        let aligned = block::aligned_bytes(open.used);
+        let placement = state.ring.place(aligned);
+        for reservation in open.reservations.drain(..) {
+            state.ring.settle(reservation);
+        }
+        let seal = Seal {
+            sequence: placement.sequence,
+            position: placement.position,
+            wall_ms: self.runtime.wall_ms(),
+            durable_through: state.durable_through,
+            entries: open.entries,
+        };
+        // An empty block needs no seal of its own: nobody waits for it.
+        let stamped = if open.entries == 0 { placement.sequence } else { seal.durable_through };
+        state.stamped_through = state.stamped_through.max(stamped);
+        let length = block::seal(&mut open.buffer, open.used, &seal, &self.identity);
+        open.buffer.shorten(length);
+        let touched = std::mem::take(&mut open.touched);
+        let flight = Flight { sequence: placement.sequence, touched, done: false };
+        state.in_flight.push_back(flight);
+        placement
+    }
+
+    fn landed(&self, sequence: JournalSequence, result: io::Result<()>) {
+        let mut state = self.state.borrow_mut();
+        if let Err(error) = result {
+            if state.failed.is_none() {
+                tracing::error!(
+                    shard = %self.identity.shard,
+                    %sequence,
+                    "a journal write failed: {error}; this shard takes no more records until the \
+                     broker is restarted on a sound disk"
+                );
+                state.failed = Some(JournalFailed(error.to_string()));
+            }
+        } else if let Some(flight) =
+            state.in_flight.iter_mut().find(|flight| flight.sequence == sequence)
+        {
+            flight.done = true;
+        }
+        let mut ended: SmallVec<[Flight; 2]> = SmallVec::new();
+        while state.failed.is_none() && state.in_flight.front().is_some_and(|flight| flight.done) {
+            if let Some(flight) = state.in_flight.pop_front() {
+                state.durable_through = flight.sequence;
+                ended.push(flight);
+            }
+        }
+        let wakers = state.take_woken();
+        drop(state);
+        for (client, end) in ended.into_iter().flat_map(|flight| flight.touched) {
+            client.durable_through(end);
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+        if self.failure().is_some() {
+            self.room.notify();
+        }
+        self.work.notify();
+    }
+}
+
+impl State {
+    /// Sequence that the open block will get: blocks are placed in the order they were opened.
+    fn next_sequence(&self) -> JournalSequence {
+        JournalSequence(self.ring.head().sequence.0 + self.full.len() as u64)
+    }
+
+    fn take_woken(&mut self) -> Vec<Waker> {
+        let later = match self.failed {
+            Some(_) => BTreeMap::new(),
+            None => {
+                let next = JournalSequence(self.durable_through.0 + 1);
+                self.durable_waiters.split_off(&next)
+            }
+        };
+        let woken = std::mem::replace(&mut self.durable_waiters, later);
+        woken.into_values().flatten().collect()
+    }
+}
+
+impl OpenBlock {
+    fn touch(&mut self, client: &Rc<dyn JournalClient>, sequence: JournalSequence, end: Offset) {
+        let (in_block, place) = client.block_place().get();
+        match self.touched.get_mut(place) {
+            Some(touched) if in_block == sequence => touched.1 = end,
+            _ => {
+                client.block_place().set((sequence, self.touched.len()));
+                self.touched.push((Rc::clone(client), end));
+            }
+        }
+    }
+}
+
+/// Copies the part of a batch that begins at byte `start` and fills `out`.
+fn copy_part(out: &mut [u8], batch: &BatchCopy<'_>, start: usize) {
+    let (from_header, from_payload) = match batch.header.get(start..) {
+        Some(header) => {
+            let count = header.len().min(out.len());
+            (&header[..count], 0)
+        }
+        None => (&[][..], start - batch.header.len()),
+    };
+    let (first, rest) = out.split_at_mut(from_header.len());
+    first.copy_from_slice(from_header);
+    let length = rest.len();
+    rest.copy_from_slice(&batch.payload[from_payload..from_payload + length]);
+}
+
+fn bump(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}

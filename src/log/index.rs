@@ -1,0 +1,214 @@
+//! Sparse offset and time index of one segment, in Kafka's formats.
+//!
+//! Owns when an entry is made, lookups, and the bytes of `.index` and `.timeindex`. Must never be
+//! trusted beyond what an image says of its length: recovery cuts it there.
+//!
+//! Invariants: offsets and positions rise strictly; timestamps rise strictly; a time entry (T, O)
+//! says that every record with a timestamp above T comes after offset O.
+//! Source: Kafka's `LogSegment.append`, `OffsetIndex`, `TimeIndex`.
+
+use crate::ids::Offset;
+
+/// Bytes of one `.index` entry: offset relative to the base, file position.
+pub const OFFSET_ENTRY_BYTES: usize = 8;
+
+/// Bytes of one `.timeindex` entry: timestamp, offset relative to the base.
+pub const TIME_ENTRY_BYTES: usize = 12;
+
+/// Both indexes of one segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentIndex {
+    base: Offset,
+    offsets: Vec<(u32, u32)>,
+    times: Vec<(i64, u32)>,
+    bytes_since_entry: u64,
+    largest_timestamp_ms: i64,
+    largest_timestamp_offset: Offset,
+}
+
+impl SegmentIndex {
+    /// Indexes of an empty segment.
+    #[must_use]
+    pub fn new(base: Offset) -> SegmentIndex {
+        SegmentIndex {
+            base,
+            offsets: Vec::new(),
+            times: Vec::new(),
+            bytes_since_entry: 0,
+            largest_timestamp_ms: -1,
+            largest_timestamp_offset: base,
+        }
+    }
+
+    /// Indexes from file content; what is not strictly rising ends them (zero padding does).
+    /// Bytes since the last entry are unknown and taken as zero.
+    #[must_use]
+    pub fn decode(base: Offset, offsets: &[u8], times: &[u8]) -> SegmentIndex {
+        let mut index = SegmentIndex::new(base);
+        for entry in offsets.chunks_exact(OFFSET_ENTRY_BYTES) {
+            let relative = u32_at(entry, 0);
+            let position = u32_at(entry, 4);
+            let rises = match index.offsets.last() {
+                Some(last) => relative > last.0 && position > last.1,
+                None => relative != 0 || position != 0,
+            };
+            if !rises {
+                break;
+            }
+            index.offsets.push((relative, position));
+        }
+        for entry in times.chunks_exact(TIME_ENTRY_BYTES) {
+            let timestamp = (i64::from(u32_at(entry, 0)) << 32) | i64::from(u32_at(entry, 4));
+            let relative = u32_at(entry, 8);
+            if index.times.last().map_or(timestamp <= 0, |last| timestamp <= last.0) {
+                break;
+            }
+            index.times.push((timestamp, relative));
+            index.largest_timestamp_ms = timestamp;
+            index.largest_timestamp_offset = base.plus(i64::from(relative));
+        }
+        index
+    }
+
+    /// Takes note of a batch placed at `position` of the segment.
+    pub fn add(
+        &mut self,
+        last_offset: Offset,
+        max_timestamp_ms: i64,
+        position: u64,
+        bytes: usize,
+        interval_bytes: u64,
+    ) {
+        if max_timestamp_ms > self.largest_timestamp_ms {
+            self.largest_timestamp_ms = max_timestamp_ms;
+            self.largest_timestamp_offset = last_offset;
+        }
+        if self.bytes_since_entry > interval_bytes {
+            self.offsets.push((self.relative(last_offset), position as u32));
+            self.add_time_entry();
+            self.bytes_since_entry = 0;
+        }
+        self.bytes_since_entry += bytes as u64;
+    }
+
+    /// The last time entry of a segment that is complete.
+    pub fn seal(&mut self) {
+        self.add_time_entry();
+    }
+
+    /// File position at or before the batch that contains `offset`.
+    #[must_use]
+    pub fn position_of(&self, offset: Offset) -> u64 {
+        let relative = offset.0.saturating_sub(self.base.0);
+        let above = self.offsets.partition_point(|entry| i64::from(entry.0) <= relative);
+        if above == 0 { 0 } else { u64::from(self.offsets[above - 1].1) }
+    }
+
+    /// File position before which no record has a timestamp of `timestamp_ms` or more.
+    #[must_use]
+    pub fn position_of_time(&self, timestamp_ms: i64) -> u64 {
+        let above = self.times.partition_point(|entry| entry.0 < timestamp_ms);
+        match above {
+            0 => 0,
+            _ => self.position_of(self.base.plus(i64::from(self.times[above - 1].1))),
+        }
+    }
+
+    /// Largest record timestamp, -1 if none, and the last offset of the batch that has it.
+    #[must_use]
+    pub fn largest_timestamp(&self) -> (i64, Offset) {
+        (self.largest_timestamp_ms, self.largest_timestamp_offset)
+    }
+
+    /// Bytes of the two files.
+    #[must_use]
+    pub fn lengths(&self) -> (u32, u32) {
+        let offsets = self.offsets.len() * OFFSET_ENTRY_BYTES;
+        let times = self.times.len() * TIME_ENTRY_BYTES;
+        (offsets as u32, times as u32)
+    }
+
+    /// Content of `.index` from byte `from` on, a multiple of the entry size.
+    #[must_use]
+    pub fn encode_offsets(&self, from: u32) -> Vec<u8> {
+        let entries = &self.offsets[from as usize / OFFSET_ENTRY_BYTES..];
+        let mut out = Vec::with_capacity(entries.len() * OFFSET_ENTRY_BYTES);
+        for &(relative, position) in entries {
+            out.extend_from_slice(&relative.to_be_bytes());
+            out.extend_from_slice(&position.to_be_bytes());
+        }
+        out
+    }
+
+    /// Content of `.timeindex` from byte `from` on, a multiple of the entry size.
+    #[must_use]
+    pub fn encode_times(&self, from: u32) -> Vec<u8> {
+        let entries = &self.times[from as usize / TIME_ENTRY_BYTES..];
+        let mut out = Vec::with_capacity(entries.len() * TIME_ENTRY_BYTES);
+        for &(timestamp, relative) in entries {
+            out.extend_from_slice(&timestamp.to_be_bytes());
+            out.extend_from_slice(&relative.to_be_bytes());
+        }
+        out
+    }
+
+    fn add_time_entry(&mut self) {
+        let newest = self.times.last().map_or(0, |entry| entry.0);
+        if self.largest_timestamp_ms > newest {
+            let relative = self.relative(self.largest_timestamp_offset);
+            self.times.push((self.largest_timestamp_ms, relative));
+        }
+    }
+
+    fn relative(&self, offset: Offset) -> u32 {
+        u32::try_from(offset.0 - self.base.0).expect("invariant: segments span less than 2^31")
+    }
+}
+
+fn u32_at(entry: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_as_kafka_makes_them() {
+        let mut index = SegmentIndex::new(Offset(100));
+        // Ten batches of ten records and 1,500 bytes; an entry once 4,096 bytes have passed.
+        for batch in 0..10_i64 {
+            let last = Offset(100 + batch * 10 + 9);
+            index.add(last, 1_000 + batch, batch as u64 * 1_500, 1_500, 4_096);
+        }
+        assert_eq!(index.offsets, vec![(39, 4_500), (69, 9_000), (99, 13_500)]);
+        assert_eq!(index.times, vec![(1_003, 39), (1_006, 69), (1_009, 99)]);
+        index.seal();
+        assert_eq!(index.times.len(), 3, "the last batch has its entry already");
+        assert_eq!(index.position_of(Offset(100)), 0);
+        assert_eq!(index.position_of(Offset(138)), 0);
+        assert_eq!(index.position_of(Offset(139)), 4_500);
+        assert_eq!(index.position_of(Offset(500)), 13_500);
+        assert_eq!(index.position_of_time(0), 0);
+        assert_eq!(index.position_of_time(1_003), 0);
+        assert_eq!(index.position_of_time(1_004), 4_500);
+        assert_eq!(index.largest_timestamp(), (1_009, Offset(199)));
+    }
+
+    #[test]
+    fn files_round_trip_and_padding_ends_them() {
+        let mut index = SegmentIndex::new(Offset(0));
+        for batch in 0..20_i64 {
+            index.add(Offset(batch), 50 + batch, batch as u64 * 100, 100, 250);
+        }
+        let mut offsets = index.encode_offsets(0);
+        let mut times = index.encode_times(0);
+        assert_eq!((offsets.len() as u32, times.len() as u32), index.lengths());
+        assert_eq!(index.encode_offsets(8), offsets[8..]);
+        offsets.resize(4096, 0);
+        times.resize(4096, 0);
+        let read = SegmentIndex::decode(Offset(0), &offsets, &times);
+        assert_eq!(read.offsets, index.offsets);
+        assert_eq!(read.times, index.times);
+    }
+}

@@ -1,0 +1,245 @@
+//! Checkpoints: what lets a shard reuse its journal, and what a start begins from.
+//!
+//! Owns the order of the four steps of a checkpoint: fix a journal point; take every dirty
+//! partition's state exactly at an end offset and write its tail up to there; make files and names
+//! durable; write the image durably. Only then is ring space released. Must never let an image
+//! name bytes that are not synced, nor release space that an image does not cover.
+//!
+//! An error of the image or of a sync is terminal for the shard: nothing is retried as if clean.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use super::Shard;
+use super::event::Event;
+use super::partition::{Availability, Partition};
+use super::write_behind;
+use crate::ids::{JournalSequence, Offset};
+use crate::io::Monotonic;
+use crate::journal::image::{Image, OfflineRow, PartitionRow};
+use crate::journal::{manifest, stranded};
+use crate::limits::CHECKPOINT_INTERVAL_MS;
+use crate::log::producers::Producers;
+
+/// Requests for checkpoints, and news of them.
+#[derive(Default)]
+pub struct Checkpoints {
+    requested: Cell<u64>,
+    finished: Cell<u64>,
+    request: Event,
+    finish: Event,
+    failed: Cell<bool>,
+}
+
+impl Checkpoints {
+    /// Asks for a checkpoint that starts after this call.
+    pub fn request(&self) {
+        self.requested.set(self.requested.get() + 1);
+        self.request.notify();
+    }
+
+    /// Asks for a checkpoint unless one is asked for and has not ended.
+    pub fn request_once(&self) {
+        if self.requested.get() == self.finished.get() {
+            self.request();
+        }
+    }
+
+    /// Asks for a checkpoint and waits until one that started after this call has ended.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub async fn request_and_wait(&self) -> io::Result<()> {
+        self.request();
+        let wanted = self.requested.get();
+        loop {
+            let seen = self.finish.generation();
+            if self.failed.get() {
+                return Err(io::Error::other("a checkpoint of this shard has failed"));
+            }
+            if self.finished.get() >= wanted {
+                return Ok(());
+            }
+            self.finish.wait(seen).await;
+        }
+    }
+}
+
+/// Starts the task that takes checkpoints.
+pub fn start(shard: &Rc<Shard>) {
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        let mut due = shard.runtime.now().plus_ms(CHECKPOINT_INTERVAL_MS);
+        loop {
+            wait_until_due(&shard, due).await;
+            due = shard.runtime.now().plus_ms(CHECKPOINT_INTERVAL_MS);
+            let covers = shard.checkpoints.requested.get();
+            if let Err(error) = take(&shard, false).await {
+                shard.storage_failed("a checkpoint failed", &error);
+                shard.checkpoints.failed.set(true);
+                shard.checkpoints.finish.notify();
+                return;
+            }
+            shard.checkpoints.finished.set(covers);
+            shard.checkpoints.finish.notify();
+        }
+    }));
+}
+
+async fn wait_until_due(shard: &Rc<Shard>, due: Monotonic) {
+    let checkpoints = &shard.checkpoints;
+    loop {
+        let seen = checkpoints.request.generation();
+        let dirty = shard.partitions().iter().any(|partition| partition.dirty.get());
+        if checkpoints.requested.get() > checkpoints.finished.get()
+            || (shard.runtime.now() >= due && dirty)
+        {
+            return;
+        }
+        let next = due.max(shard.runtime.now().plus_ms(1_000));
+        let timer = shard.runtime.sleep_until(next);
+        futures_lite::future::or(checkpoints.request.wait(seen), timer).await;
+    }
+}
+
+/// Takes one checkpoint. With `clean` the files are also cut to their exact lengths and get
+/// Kafka's companion files, for a stop after which nothing is replayed.
+///
+/// # Errors
+/// What the disk says; the shard's storage has failed then.
+pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
+    // (1) Everything in blocks from here on is replayed; everything before is in the image.
+    let start = shard.journal.point();
+    let placed_before = JournalSequence(start.sequence.0 - 1);
+    // (2)
+    for partition in shard.partitions() {
+        if partition.dirty.get() || !partition.log.borrow().tail().is_empty() {
+            capture(shard, &partition, clean).await?;
+        }
+    }
+    // (3)
+    shard.disk.sync_filesystem().await?;
+    shard.journal.wait(placed_before).await.map_err(io::Error::other)?;
+    // (4)
+    let rows = shard
+        .partitions()
+        .iter()
+        .map(|partition| partition.row.borrow().clone())
+        .filter(worth_a_row)
+        .collect();
+    let image = Image { boot: shard.context.boot, shard: shard.id, start, rows };
+    let path = manifest::image_path(&shard.context.data_dir, shard.context.boot, shard.id);
+    shard.disk.replace(&path, &image.encode()).await?;
+    shard.journal.release_through(start);
+    shard.counters.checkpoints.add(1);
+    Ok(())
+}
+
+fn worth_a_row(row: &PartitionRow) -> bool {
+    row.synced_end > Offset(0) || row.offline.is_some() || !row.epochs.is_empty()
+}
+
+/// Takes a partition's state exactly at its end, and writes its tail up to there.
+async fn capture(shard: &Rc<Shard>, partition: &Rc<Partition>, clean: bool) -> io::Result<()> {
+    let (end, mut row) = {
+        // One turn: no append can come between the end and the state that belongs to it.
+        let log = partition.log.borrow();
+        partition.dirty.set(false);
+        partition.write_limit.set(log.next_offset());
+        (log.next_offset(), row_at_end(partition))
+    };
+    let written = write_up_to(shard, partition, end, clean).await;
+    partition.write_limit.set(Offset(i64::MAX));
+    if *partition.availability.borrow() == Availability::Dropping {
+        return Ok(());
+    }
+    if let Err(error) = written {
+        return strand(shard, partition, &error).await;
+    }
+    {
+        let segments = partition.segments.borrow();
+        if let Some(active) = &segments.active {
+            row.segment_base = active.base;
+            row.segment_bytes = active.written_bytes;
+            (row.index_bytes, row.time_index_bytes) = active.index_bytes_on_disk;
+        }
+    }
+    assert_eq!(row.synced_end, end, "a row is taken at one end");
+    partition.row.replace(row);
+    Ok(())
+}
+
+async fn write_up_to(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    end: Offset,
+    clean: bool,
+) -> io::Result<()> {
+    let last = partition.block_place.get().0;
+    shard.journal.wait(last).await.map_err(io::Error::other)?;
+    write_behind::write_through(shard, partition, end).await?;
+    if partition.segments.borrow().active.is_none() || !partition.is_online() {
+        return Ok(());
+    }
+    // The largest timestamp so far must not be lost with what the index does not cover yet.
+    if let Some(active) = partition.segments.borrow_mut().active.as_mut() {
+        active.index.seal();
+    }
+    if clean {
+        write_behind::finish_files(shard, partition).await?;
+        super::kafka_files::write(shard, partition).await
+    } else {
+        write_behind::write_indexes(shard, partition, false).await
+    }
+}
+
+fn row_at_end(partition: &Partition) -> PartitionRow {
+    let log = partition.log.borrow();
+    let mut row = partition.row.borrow().clone();
+    row.log_start = log.log_start();
+    row.synced_end = log.next_offset();
+    row.epochs = log.epochs().entries().to_vec();
+    row.producers = Producers::to_rows(log.producers());
+    row
+}
+
+/// A partition that cannot be written keeps its evidence aside, so that it never pins the ring.
+async fn strand(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    error: &io::Error,
+) -> io::Result<()> {
+    if let Some(failed) = shard.journal.failure() {
+        return Err(io::Error::other(failed));
+    }
+    let entries = {
+        let log = partition.log.borrow();
+        let mut entries = Vec::new();
+        for batch in log.tail().from_offset(log.written_end()) {
+            let mut slices = Vec::new();
+            if batch.last_offset < log.high_watermark() {
+                batch.slices(&mut slices);
+                entries.push(stranded::encode_batch(partition.id, slices.concat().into()));
+            }
+        }
+        entries
+    };
+    let path = manifest::stranded_path(&shard.context.data_dir, partition.id);
+    if !entries.is_empty() {
+        shard.disk.append(&path, &entries.concat()).await?;
+        if let Some(directory) = path.parent() {
+            shard.disk.sync_directory(directory).await?;
+        }
+        let mut log = partition.log.borrow_mut();
+        let end = log.high_watermark();
+        log.stranded_through(end);
+    }
+    let mut row = partition.row.borrow_mut();
+    let stranded_file = !entries.is_empty()
+        || row.offline.as_ref().is_some_and(|offline| offline.stranded_file);
+    row.offline = Some(OfflineRow { reason: error.to_string(), stranded_file });
+    partition.set_availability(Availability::Offline(error.to_string()));
+    Ok(())
+}

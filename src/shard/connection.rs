@@ -1,0 +1,280 @@
+//! One client connection: frames in, responses out in the order of their requests.
+//!
+//! Owns the pipeline of one connection. Requests are started in the order they arrive; Produce,
+//! Fetch and pure reads overlap, any other API starts when the responses before it are ready.
+//! A response leaves no earlier than the journal position it depends on. When too much is in
+//! progress, the socket is left unread. Must never answer malformed input: it closes this
+//! connection, and no other.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Shard;
+use super::event::{Event, Slot};
+use super::partition::Waiter;
+use crate::api::{self, Answer, Response};
+use crate::io::Stream;
+use crate::limits::{REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_PER_CONNECTION_MAX};
+use crate::wire::frame::FrameSplitter;
+use crate::wire::header;
+
+/// What the handlers may know of a connection.
+pub struct Connection {
+    /// Text that names the peer in messages.
+    pub peer: String,
+    closed: Cell<bool>,
+    closing: Event,
+    parked: RefCell<Vec<std::rc::Weak<Waiter>>>,
+    queue: RefCell<VecDeque<Rc<Slot<Response>>>>,
+    queued: Event,
+    answered: Event,
+    bytes_queued: Cell<usize>,
+}
+
+impl Connection {
+    fn new(peer: String) -> Rc<Connection> {
+        Rc::new(Connection {
+            peer,
+            closed: Cell::new(false),
+            closing: Event::default(),
+            parked: RefCell::default(),
+            queue: RefCell::default(),
+            queued: Event::default(),
+            answered: Event::default(),
+            bytes_queued: Cell::new(0),
+        })
+    }
+
+    /// Whether the connection is gone: what is still in progress for it may stop.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Wakes this waiter when the connection closes.
+    pub fn park(&self, waiter: &Rc<Waiter>) {
+        let mut parked = self.parked.borrow_mut();
+        parked.retain(|waiter| waiter.strong_count() > 0);
+        parked.push(Rc::downgrade(waiter));
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        self.closing.notify();
+        self.queued.notify();
+        self.answered.notify();
+        for waiter in self.parked.borrow_mut().drain(..) {
+            if let Some(waiter) = waiter.upgrade() {
+                waiter.fire();
+            }
+        }
+    }
+
+    /// Waits until at most `count` responses are outstanding.
+    async fn at_most(&self, count: usize) {
+        loop {
+            let seen = self.answered.generation();
+            if self.closed.get() || self.queue.borrow().len() <= count {
+                return;
+            }
+            self.answered.wait(seen).await;
+        }
+    }
+
+    /// Waits until every response before now is ready.
+    async fn all_ready(&self) {
+        self.at_most(0).await;
+    }
+
+    async fn room(&self) {
+        self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
+        loop {
+            let seen = self.answered.generation();
+            if self.closed.get() || self.bytes_queued.get() < RESPONSE_BYTES_PER_CONNECTION_MAX {
+                return;
+            }
+            self.answered.wait(seen).await;
+        }
+    }
+}
+
+/// Serves a connection until it closes.
+pub async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
+    let connection = Connection::new(stream.peer());
+    let writer = {
+        let shard = Rc::clone(&shard);
+        let stream = Rc::clone(&stream);
+        let connection = Rc::clone(&connection);
+        async move {
+            write_responses(&shard, &stream, &connection).await;
+            connection.close();
+            stream.shut_down();
+        }
+    };
+    shard.runtime.spawn(Box::pin(writer));
+    match read_requests(&shard, &stream, &connection).await {
+        End::Peer => connection.close(),
+        End::Stopping => {}
+        End::Malformed(reason) => {
+            shard.counters.malformed.add(1);
+            tracing::debug!(peer = %connection.peer, "connection closed: {reason}");
+        }
+    }
+    // What was asked before a malformed frame or a stop is still answered, in order.
+    let last = Slot::filled(Response::Close);
+    connection.queue.borrow_mut().push_back(last);
+    connection.queued.notify();
+}
+
+/// Why no more requests are read.
+enum End {
+    /// The peer is gone.
+    Peer,
+    /// The shard is stopping.
+    Stopping,
+    /// The peer sent what is no request.
+    Malformed(String),
+}
+
+/// Reads and starts requests.
+async fn read_requests(
+    shard: &Rc<Shard>,
+    stream: &Rc<dyn Stream>,
+    connection: &Rc<Connection>,
+) -> End {
+    let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
+    let mut splitter = FrameSplitter::new(bytes_max);
+    let mut buffer = BytesMut::new();
+    loop {
+        loop {
+            match splitter.next(&mut buffer) {
+                Ok(Some(frame)) => {
+                    if let Err(reason) = start_request(shard, connection, frame).await {
+                        return End::Malformed(reason);
+                    }
+                }
+                Ok(None) => break,
+                Err(fault) => return End::Malformed(fault.to_string()),
+            }
+        }
+        if connection.is_closed() {
+            return End::Peer;
+        }
+        if shard.is_stopping() {
+            return End::Stopping;
+        }
+        let limit = splitter.read_bytes(&buffer);
+        let stopped = async {
+            shard.stopped().await;
+            Ok(0)
+        };
+        let closed = async {
+            let seen = connection.closing.generation();
+            if !connection.is_closed() {
+                connection.closing.wait(seen).await;
+            }
+            Ok(0)
+        };
+        let read = stream.read(&mut buffer, limit);
+        let ended = futures_lite::future::or(stopped, closed);
+        match futures_lite::future::or(read, ended).await {
+            Ok(0) if shard.is_stopping() => return End::Stopping,
+            Ok(0) | Err(_) => return End::Peer,
+            Ok(_) => {}
+        }
+    }
+}
+
+async fn start_request(
+    shard: &Rc<Shard>,
+    connection: &Rc<Connection>,
+    frame: Bytes,
+) -> Result<(), String> {
+    connection.room().await;
+    let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
+    shard.counters.requests.add(1);
+    if !api::overlaps(header.api) {
+        connection.all_ready().await;
+    }
+    if connection.is_closed() {
+        return Ok(());
+    }
+    let slot = match api::handle(shard, connection, header, body).await? {
+        Answer::None => return Ok(()),
+        Answer::Now(response) => Slot::filled(response),
+        Answer::Later(future) => {
+            let slot = Slot::new();
+            let filled = Rc::clone(&slot);
+            shard.runtime.spawn(Box::pin(async move { filled.fill(future.await) }));
+            slot
+        }
+    };
+    connection.queue.borrow_mut().push_back(slot);
+    connection.queued.notify();
+    Ok(())
+}
+
+async fn write_responses(
+    shard: &Rc<Shard>,
+    stream: &Rc<dyn Stream>,
+    connection: &Rc<Connection>,
+) {
+    let mut slices: Vec<Bytes> = Vec::new();
+    loop {
+        let first = loop {
+            let seen = connection.queued.generation();
+            if let Some(slot) = connection.queue.borrow().front() {
+                break Rc::clone(slot);
+            }
+            if connection.is_closed() {
+                return;
+            }
+            connection.queued.wait(seen).await;
+        };
+        let response = first.take().await;
+        if !finish(shard, response, &mut slices).await {
+            return;
+        }
+        let mut finished = 1;
+        // What else is ready leaves in the same write.
+        let mut close = false;
+        while let Some(response) = next_ready(shard, connection, finished) {
+            finished += 1;
+            if !finish(shard, response, &mut slices).await {
+                close = true;
+                break;
+            }
+        }
+        connection.bytes_queued.set(slices.iter().map(Bytes::len).sum());
+        let written = stream.write_all(&mut slices).await;
+        slices.clear();
+        connection.bytes_queued.set(0);
+        connection.queue.borrow_mut().drain(..finished);
+        connection.answered.notify();
+        if written.is_err() || close {
+            return;
+        }
+    }
+}
+
+/// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
+fn next_ready(shard: &Shard, connection: &Connection, place: usize) -> Option<Response> {
+    let queue = connection.queue.borrow();
+    let slot = queue.get(place)?;
+    let response = slot.try_take()?;
+    if response.durable_at() <= shard.journal.durable_through() {
+        Some(response)
+    } else {
+        slot.fill(response);
+        None
+    }
+}
+
+/// Waits until the response may leave and appends its bytes; `false` closes the connection.
+async fn finish(shard: &Shard, response: Response, slices: &mut Vec<Bytes>) -> bool {
+    let durable = shard.journal.wait(response.durable_at()).await.is_ok();
+    response.into_slices(durable, slices)
+}

@@ -1,0 +1,51 @@
+//! The segment files a shard has open.
+//!
+//! Owns handles only; a file leaves by least recent use, and closes when its last user is done.
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use crate::ids::{Offset, TopicPartition};
+use crate::io::File;
+use crate::limits::SEGMENT_FILES_OPEN_MAX;
+
+/// Open segment logs by partition and base offset.
+#[derive(Default)]
+pub struct OpenFiles {
+    files: HashMap<(TopicPartition, Offset), (Rc<dyn File>, u64), foldhash::fast::RandomState>,
+    clock: u64,
+}
+
+impl OpenFiles {
+    /// The handle, if it is open.
+    pub fn get(&mut self, partition: TopicPartition, base: Offset) -> Option<Rc<dyn File>> {
+        self.clock += 1;
+        let entry = self.files.get_mut(&(partition, base))?;
+        entry.1 = self.clock;
+        Some(Rc::clone(&entry.0))
+    }
+
+    /// Remembers an open handle.
+    pub fn put(&mut self, partition: TopicPartition, base: Offset, file: Rc<dyn File>) {
+        self.clock += 1;
+        if self.files.len() >= SEGMENT_FILES_OPEN_MAX {
+            // A scan, but only once per file opened beyond the bound.
+            let oldest = self.files.iter().min_by_key(|(_, entry)| entry.1).map(|(key, _)| *key);
+            if let Some(key) = oldest {
+                self.files.remove(&key);
+            }
+        }
+        self.files.insert((partition, base), (file, self.clock));
+    }
+
+    /// Forgets one handle.
+    pub fn close(&mut self, partition: TopicPartition, base: Offset) {
+        self.files.remove(&(partition, base));
+    }
+
+    /// Forgets all handles of a partition.
+    pub fn close_partition(&mut self, partition: TopicPartition) {
+        self.files.retain(|key, _| key.0 != partition);
+    }
+}

@@ -1,0 +1,114 @@
+//! The companion files of a partition that only Apache Kafka's tools read: the epoch checkpoint
+//! and the producer snapshot.
+//!
+//! Owns their formats. They are written at a clean stop and never read by Ringlog itself, whose
+//! state is in the checkpoint images. Source: Kafka's `CheckpointFile`, `ProducerStateManager`.
+
+use std::fmt::Write as _;
+use std::io;
+use std::rc::Rc;
+
+use super::Shard;
+use super::partition::Partition;
+use super::write_behind;
+use crate::batch::crc::crc32c;
+use crate::ids::Offset;
+use crate::journal::image::ProducerRow;
+use crate::log::epochs::EpochHistory;
+use crate::log::layout::{self, SegmentFile};
+
+/// Writes both files of a partition that is completely in segments.
+///
+/// # Errors
+/// What the disk says.
+pub async fn write(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Result<()> {
+    let (end, epochs, snapshot) = {
+        let log = partition.log.borrow();
+        let snapshot = encode_snapshot(&log.producers().to_rows());
+        (log.next_offset(), encode_epochs(log.epochs()), snapshot)
+    };
+    let directory = layout::partition_directory(
+        &shard.context.data_dir,
+        &partition.topic.borrow().name,
+        partition.index(),
+    );
+    shard.disk.write(&directory.join(layout::LEADER_EPOCH_CHECKPOINT), epochs.as_bytes()).await?;
+    let path = write_behind::segment_path(shard, partition, SegmentFile::Snapshot, end);
+    shard.disk.write(&path, &snapshot).await
+}
+
+/// Text of `leader-epoch-checkpoint`: version, count, then one line per epoch.
+#[must_use]
+pub fn encode_epochs(epochs: &EpochHistory) -> String {
+    let mut text = format!("0\n{}\n", epochs.entries().len());
+    for (epoch, start) in epochs.entries() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{epoch} {start}");
+    }
+    text
+}
+
+/// Content of a `.snapshot` file.
+#[must_use]
+pub fn encode_snapshot(producers: &[ProducerRow]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(10 + 46 * producers.len());
+    out.extend_from_slice(&1i16.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&(producers.len() as u32).to_be_bytes());
+    for producer in producers {
+        let last = producer.batches.last();
+        let last_offset = last.map_or(Offset(-1), |batch| batch.last_offset);
+        let open = producer.open_transaction_first_offset.unwrap_or(Offset(-1));
+        out.extend_from_slice(&producer.id.0.to_be_bytes());
+        out.extend_from_slice(&producer.epoch.0.to_be_bytes());
+        out.extend_from_slice(&last.map_or(-1, |batch| batch.last_sequence).to_be_bytes());
+        out.extend_from_slice(&last_offset.0.to_be_bytes());
+        out.extend_from_slice(&last.map_or(0, |batch| batch.offset_delta).to_be_bytes());
+        out.extend_from_slice(&producer.last_timestamp_ms.to_be_bytes());
+        out.extend_from_slice(&producer.coordinator_epoch.to_be_bytes());
+        out.extend_from_slice(&open.0.to_be_bytes());
+    }
+    let crc = crc32c(&out[6..]);
+    out[2..6].copy_from_slice(&crc.to_be_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{LeaderEpoch, ProducerEpoch, ProducerId};
+    use crate::journal::image::BatchRow;
+
+    #[test]
+    fn the_epoch_checkpoint_is_kafkas_text() {
+        let entries = [(LeaderEpoch(3), Offset(0)), (LeaderEpoch(5), Offset(42))];
+        assert_eq!(encode_epochs(&EpochHistory::from_entries(entries)), "0\n2\n3 0\n5 42\n");
+    }
+
+    #[test]
+    fn the_snapshot_has_46_bytes_per_producer_and_a_checksum() {
+        let row = ProducerRow {
+            id: ProducerId(7),
+            epoch: ProducerEpoch(1),
+            coordinator_epoch: -1,
+            last_append_ms: 5,
+            last_timestamp_ms: 99,
+            open_transaction_first_offset: None,
+            batches: vec![BatchRow {
+                last_sequence: 9,
+                last_offset: Offset(19),
+                offset_delta: 4,
+                max_timestamp_ms: 99,
+                append_ms: 5,
+            }],
+        };
+        let bytes = encode_snapshot(&[row]);
+        assert_eq!(bytes.len(), 56);
+        assert_eq!(bytes[..2], [0, 1]);
+        assert_eq!(bytes[2..6], crc32c(&bytes[6..]).to_be_bytes());
+        assert_eq!(bytes[10..18], 7i64.to_be_bytes());
+        assert_eq!(bytes[20..24], 9i32.to_be_bytes());
+        assert_eq!(bytes[24..32], 19i64.to_be_bytes());
+        assert_eq!(bytes[48..56], (-1i64).to_be_bytes());
+    }
+}

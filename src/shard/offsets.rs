@@ -1,0 +1,266 @@
+//! Answers of ListOffsets and OffsetForLeaderEpoch for partitions of this shard.
+//!
+//! Owns the search by timestamp: indexes first, then batch headers, then records. Results at or
+//! beyond the readable bound count as not found. Source: KIP-79, KIP-734, KIP-405 (the codes that
+//! only tiered storage answers), Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::Shard;
+use super::message::{EpochAnswer, EpochQuery, OffsetAnswer, OffsetQuery};
+use super::partition::{Availability, Partition};
+use super::read::{self, Walk};
+use crate::batch::{BatchHeader, HEADER_BYTES, Records, decompressed_records};
+use crate::error_code::ErrorCode;
+use crate::ids::{LeaderEpoch, Offset};
+use crate::limits::INFLATED_BATCH_BYTES_MAX;
+use crate::log::Log;
+use crate::log::epochs::EpochHistory;
+
+/// A record found by its timestamp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FoundRecord {
+    timestamp: i64,
+    offset: Offset,
+    leader_epoch: LeaderEpoch,
+}
+
+/// Answers one query of ListOffsets.
+pub async fn list_offset(shard: &Rc<Shard>, query: &OffsetQuery) -> OffsetAnswer {
+    let Some(partition) = shard.partition(query.partition) else {
+        return OffsetAnswer::failed(ErrorCode::UnknownTopicOrPartition);
+    };
+    if let Err(code) = check(shard, &partition, query.leader_epoch) {
+        return OffsetAnswer::failed(code);
+    }
+    if !version_allows(query.timestamp, query.version) {
+        return OffsetAnswer::failed(ErrorCode::UnsupportedVersion);
+    }
+    let bound = bound(&partition, query);
+    let not_found = OffsetAnswer::failed(ErrorCode::None);
+    let found = match query.timestamp {
+        LATEST => {
+            let leader_epoch = shard.context.leader_epoch();
+            return OffsetAnswer { offset: bound, leader_epoch, ..not_found };
+        }
+        EARLIEST | EARLIEST_LOCAL => {
+            let log = partition.log.borrow();
+            let leader_epoch = epochs_with_current(shard, &log).epoch_at(log.log_start());
+            return OffsetAnswer { offset: log.log_start(), leader_epoch, ..not_found };
+        }
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return not_found,
+        MAX_TIMESTAMP => newest_record(shard, &partition).await,
+        timestamp => first_record_since(shard, &partition, timestamp).await,
+    };
+    match found {
+        Ok(Some(found)) if found.offset < bound => OffsetAnswer {
+            error: ErrorCode::None,
+            timestamp: found.timestamp,
+            offset: found.offset,
+            leader_epoch: found.leader_epoch,
+        },
+        Ok(_) => not_found,
+        Err(error) => {
+            tracing::error!(shard = %shard.id, "a search by timestamp failed: {error}");
+            OffsetAnswer::failed(ErrorCode::KafkaStorageError)
+        }
+    }
+}
+
+/// Answers one query of OffsetForLeaderEpoch.
+#[must_use]
+pub fn epoch_end(shard: &Shard, query: &EpochQuery) -> EpochAnswer {
+    let Some(partition) = shard.partition(query.partition) else {
+        return EpochAnswer::failed(ErrorCode::UnknownTopicOrPartition);
+    };
+    if let Err(code) = check(shard, &partition, query.current_leader_epoch) {
+        return EpochAnswer::failed(code);
+    }
+    let log = partition.log.borrow();
+    let epochs = epochs_with_current(shard, &log);
+    let (epoch, end_offset) = epochs.end_offset(query.epoch, log.next_offset());
+    EpochAnswer { error: ErrorCode::None, epoch, end_offset }
+}
+
+/// The epoch history, with this boot's epoch even if it has no record yet.
+#[must_use]
+pub fn epochs_with_current(shard: &Shard, log: &Log) -> EpochHistory {
+    let mut epochs = log.epochs().clone();
+    epochs.start(shard.context.leader_epoch(), log.next_offset());
+    epochs
+}
+
+fn check(shard: &Shard, partition: &Partition, leader_epoch: i32) -> Result<(), ErrorCode> {
+    match *partition.availability.borrow() {
+        Availability::Online => {}
+        Availability::Offline(_) => return Err(ErrorCode::KafkaStorageError),
+        Availability::Dropping => return Err(ErrorCode::UnknownTopicOrPartition),
+    }
+    Log::check_leader_epoch(leader_epoch, shard.context.leader_epoch())
+}
+
+fn version_allows(timestamp: i64, version: i16) -> bool {
+    match timestamp {
+        LATEST | EARLIEST => true,
+        MAX_TIMESTAMP => version >= 7,
+        EARLIEST_LOCAL => version >= 8,
+        LATEST_TIERED => version >= 9,
+        EARLIEST_PENDING_UPLOAD => version >= 11,
+        other => other >= 0,
+    }
+}
+
+fn bound(partition: &Partition, query: &OffsetQuery) -> Offset {
+    let log = partition.log.borrow();
+    if query.to_log_end {
+        log.next_offset()
+    } else if query.committed_only {
+        log.last_stable_offset()
+    } else {
+        log.high_watermark()
+    }
+}
+
+async fn first_record_since(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    timestamp: i64,
+) -> io::Result<Option<FoundRecord>> {
+    let log_start = partition.log.borrow().log_start();
+    let bases: Vec<Offset> = partition.segments.borrow().bases().collect();
+    for base in bases {
+        let Some((largest, position)) = time_position(shard, partition, base, timestamp).await?
+        else {
+            continue;
+        };
+        if largest < timestamp {
+            continue;
+        }
+        let mut walk = Walk::at(base, position);
+        while let Some(batch) = walk.next(shard, partition).await? {
+            if batch.base != base {
+                break;
+            }
+            if batch.header.max_timestamp < timestamp || batch.header.last_offset() < log_start {
+                continue;
+            }
+            let bytes = walk.slices(shard, partition, &batch).await?.concat().into();
+            let found = first_in_batch(&batch.header, &bytes, timestamp, log_start)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    for (header, bytes) in tail_batches(partition, |newest| newest >= timestamp) {
+        let found = first_in_batch(&header, &bytes, timestamp, log_start)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+async fn newest_record(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+) -> io::Result<Option<FoundRecord>> {
+    let bases: Vec<Offset> = partition.segments.borrow().bases().collect();
+    let mut newest = -1;
+    for base in bases {
+        if let Some((largest, _)) = time_position(shard, partition, base, 0).await? {
+            newest = newest.max(largest);
+        }
+    }
+    for batch in partition.log.borrow().tail().from_offset(Offset(0)) {
+        newest = newest.max(batch.max_timestamp_ms);
+    }
+    if newest < 0 {
+        return Ok(None);
+    }
+    let found = first_record_since(shard, partition, newest).await?;
+    // Kafka answers with the latest epoch here, not with the batch's.
+    let leader_epoch = shard.context.leader_epoch();
+    Ok(found.map(|found| FoundRecord { leader_epoch, ..found }))
+}
+
+/// Largest timestamp of a segment, and where to begin looking for `timestamp` in it.
+async fn time_position(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    base: Offset,
+    timestamp: i64,
+) -> io::Result<Option<(i64, u64)>> {
+    if let Some(active) = &partition.segments.borrow().active
+        && active.base == base
+    {
+        let (largest, _) = active.index.largest_timestamp();
+        return Ok(Some((largest, active.index.position_of_time(timestamp))));
+    }
+    if partition.segments.borrow().readable_bytes(base).is_none() {
+        return Ok(None);
+    }
+    let index = read::sealed_index(shard, partition, base).await?;
+    Ok(Some((index.largest_timestamp().0, index.position_of_time(timestamp))))
+}
+
+/// Readable batches in memory whose largest timestamp satisfies `wanted`.
+fn tail_batches(
+    partition: &Partition,
+    wanted: impl Fn(i64) -> bool,
+) -> Vec<(BatchHeader, Bytes)> {
+    let log = partition.log.borrow();
+    let mut batches = Vec::new();
+    for batch in log.tail().from_offset(log.written_end()) {
+        if batch.last_offset >= log.high_watermark() {
+            break;
+        }
+        if wanted(batch.max_timestamp_ms) {
+            let mut slices = Vec::new();
+            batch.slices(&mut slices);
+            let bytes = match <[Bytes; 1]>::try_from(slices) {
+                Ok([one]) => one,
+                Err(many) => many.concat().into(),
+            };
+            if let Ok(header) = BatchHeader::read(&bytes) {
+                batches.push((header, bytes));
+            }
+        }
+    }
+    batches
+}
+
+fn first_in_batch(
+    header: &BatchHeader,
+    batch: &Bytes,
+    timestamp: i64,
+    log_start: Offset,
+) -> io::Result<Option<FoundRecord>> {
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    if header.is_control() {
+        return Ok(None);
+    }
+    let records = decompressed_records(header, &batch.slice(HEADER_BYTES..), INFLATED_BATCH_BYTES_MAX)
+        .map_err(|fault| invalid(format!("{fault:?}")))?;
+    for record in Records::new(&records, header.record_count) {
+        let record = record.map_err(|fault| invalid(format!("{fault:?}")))?;
+        let found = FoundRecord {
+            timestamp: header.record_timestamp(record.timestamp_delta),
+            offset: header.record_offset(record.offset_delta),
+            leader_epoch: header.leader_epoch,
+        };
+        if found.timestamp >= timestamp && found.offset >= log_start {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING_UPLOAD: i64 = -6;

@@ -1,0 +1,195 @@
+//! One partition on the shard that owns it: its log, its segments, and who waits for it.
+//!
+//! Owns the shell state around [`Log`] and [`SegmentSet`]: whether it is online, whether its tail
+//! is queued for writing, the waiters of parked fetches, and its row in the last durable image.
+//! Must never await between a check and an append. Invariant: at most one task writes its
+//! segments at a time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use crate::ids::{JournalSequence, Offset, PartitionIndex, TopicPartition};
+use crate::journal::image::PartitionRow;
+use crate::journal::writer::JournalClient;
+use crate::limits::WAITERS_PER_PARTITION_MAX;
+use crate::log::Log;
+use crate::log::segments::SegmentSet;
+use crate::metadata::image::Topic;
+
+use super::event::Event;
+
+/// Whether a partition serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Availability {
+    /// It serves.
+    Online,
+    /// Its data is incomplete or cannot be written; the reason says what and where.
+    Offline(String),
+    /// Its topic is being deleted.
+    Dropping,
+}
+
+/// One partition.
+pub struct Partition {
+    /// Its key.
+    pub id: TopicPartition,
+    /// Its topic as last published.
+    pub topic: RefCell<Arc<Topic>>,
+    /// The hot state.
+    pub log: RefCell<Log>,
+    /// The segments.
+    pub segments: RefCell<SegmentSet>,
+    /// Whether it serves.
+    pub availability: RefCell<Availability>,
+    /// Its row as the last durable image has it, without producers of later batches.
+    pub row: RefCell<PartitionRow>,
+    /// Something changed since that image.
+    pub dirty: Cell<bool>,
+    /// Its directory exists under its final name.
+    pub directory_made: Cell<bool>,
+    /// Writers go no further than this while a checkpoint takes the state at this offset.
+    pub write_limit: Cell<Offset>,
+    /// It waits in the shard's write-behind queue.
+    pub write_queued: Cell<bool>,
+    /// It is noted as having batches in memory.
+    pub has_tail: Cell<bool>,
+    /// A task writes its segments.
+    pub writing: Cell<bool>,
+    /// Told when that task ends.
+    pub write_ended: Event,
+    /// The open journal block that holds its newest batch, and its place in that block's list.
+    pub block_place: Cell<(JournalSequence, usize)>,
+    waiters: RefCell<Vec<Weak<Waiter>>>,
+}
+
+/// A parked fetch: told once when any partition it watches has moved.
+#[derive(Default)]
+pub struct Waiter {
+    fired: Cell<bool>,
+    event: Event,
+}
+
+impl Waiter {
+    /// A waiter that has not fired.
+    #[must_use]
+    pub fn new() -> Rc<Waiter> {
+        Rc::new(Waiter::default())
+    }
+
+    /// Wakes the fetch.
+    pub fn fire(&self) {
+        self.fired.set(true);
+        self.event.notify();
+    }
+
+    /// Waits until it has fired, and makes it ready to fire again.
+    pub async fn fired(&self) {
+        loop {
+            let seen = self.event.generation();
+            if self.fired.replace(false) {
+                return;
+            }
+            self.event.wait(seen).await;
+        }
+    }
+}
+
+impl Partition {
+    /// A partition with recovered state.
+    #[must_use]
+    pub fn new(
+        id: TopicPartition,
+        topic: Arc<Topic>,
+        log: Log,
+        segments: SegmentSet,
+        row: PartitionRow,
+    ) -> Rc<Partition> {
+        let availability = match &row.offline {
+            Some(offline) => Availability::Offline(offline.reason.clone()),
+            None => Availability::Online,
+        };
+        let directory_made = segments.bases().next().is_some();
+        Rc::new(Partition {
+            id,
+            topic: RefCell::new(topic),
+            log: RefCell::new(log),
+            segments: RefCell::new(segments),
+            availability: RefCell::new(availability),
+            row: RefCell::new(row),
+            dirty: Cell::new(false),
+            directory_made: Cell::new(directory_made),
+            write_limit: Cell::new(Offset(i64::MAX)),
+            write_queued: Cell::new(false),
+            has_tail: Cell::new(false),
+            writing: Cell::new(false),
+            write_ended: Event::default(),
+            block_place: Cell::new((JournalSequence(0), 0)),
+            waiters: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Its index inside the topic.
+    #[must_use]
+    pub fn index(&self) -> PartitionIndex {
+        self.id.partition
+    }
+
+    /// Whether it serves reads and writes.
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        *self.availability.borrow() == Availability::Online
+    }
+
+    /// Takes it out of service and tells everybody who waits.
+    pub fn set_availability(&self, availability: Availability) {
+        *self.availability.borrow_mut() = availability;
+        self.wake_waiters();
+    }
+
+    /// Journaled bytes that are not in a segment yet.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.log.borrow().tail().bytes()
+    }
+
+    /// Adds a parked fetch; `false` when there are too many, and it must answer at once.
+    pub fn watch(&self, waiter: &Rc<Waiter>) -> bool {
+        let mut waiters = self.waiters.borrow_mut();
+        if waiters.len() >= WAITERS_PER_PARTITION_MAX {
+            waiters.retain(|waiter| waiter.strong_count() > 0);
+        }
+        // Fetches that ended by time leave dead entries; drop them as the list grows.
+        if waiters.len() >= 16 && waiters.len().is_power_of_two() {
+            waiters.retain(|waiter| waiter.strong_count() > 0);
+        }
+        let room = waiters.len() < WAITERS_PER_PARTITION_MAX;
+        if room {
+            waiters.push(Rc::downgrade(waiter));
+        }
+        room
+    }
+
+    /// Tells every parked fetch to look again.
+    pub fn wake_waiters(&self) {
+        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
+        for waiter in waiters.iter().filter_map(Weak::upgrade) {
+            waiter.fire();
+        }
+    }
+}
+
+impl JournalClient for Partition {
+    fn durable_through(&self, end: Offset) {
+        let mut log = self.log.borrow_mut();
+        if end > log.high_watermark() {
+            log.advance_high_watermark(end);
+            drop(log);
+            self.wake_waiters();
+        }
+    }
+
+    fn block_place(&self) -> &Cell<(JournalSequence, usize)> {
+        &self.block_place
+    }
+}

@@ -1,0 +1,128 @@
+//! A full disk: recoverable, and different from a failing one.
+//!
+//! Owns the `reserve` file, as large as all journal rings together, and the broker-wide flag that
+//! refuses new records while the disk is full. When an allocation meets a full disk the reserve is
+//! given up, so that checkpoints and deletions can finish; records are taken again once it has
+//! been restored. Must never treat any other error as a full disk.
+
+use std::cell::Cell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Shard;
+use crate::io::OpenMode;
+use crate::limits::SPACE_CHECK_INTERVAL_MS;
+
+/// Whether the disk is full, for all shards.
+#[derive(Clone, Default)]
+pub struct DiskFull(Arc<AtomicBool>);
+
+impl DiskFull {
+    /// Whether records are refused now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets or clears the flag.
+    pub fn set(&self, full: bool) {
+        self.0.store(full, Ordering::Relaxed);
+    }
+}
+
+/// One shard's view of the disk's space.
+pub struct SpaceWatch {
+    full: DiskFull,
+    reserve_path: PathBuf,
+    reserve_bytes: u64,
+    stopping: Cell<bool>,
+}
+
+impl SpaceWatch {
+    /// A view on the reserve file at `reserve_path`; 0 bytes means there is none.
+    #[must_use]
+    pub fn new(full: DiskFull, reserve_path: PathBuf, reserve_bytes: u64) -> SpaceWatch {
+        SpaceWatch { full, reserve_path, reserve_bytes, stopping: Cell::new(false) }
+    }
+
+    /// Whether records are refused now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.is_full()
+    }
+
+    /// From now on a full disk is an error: a stop must not wait for space for ever.
+    pub fn stop_waiting(&self) {
+        self.stopping.set(true);
+    }
+
+    /// Called when the disk was full: gives up the reserve, refuses records, and waits a little.
+    ///
+    /// # Errors
+    /// `error` itself, when the shard is stopping and there was no reserve left to give up.
+    pub async fn wait_for_space(&self, shard: &Rc<Shard>, error: &io::Error) -> io::Result<()> {
+        if !self.full.0.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the disk is full: records are refused until space returns; free some space \
+                 or lower retention"
+            );
+        }
+        // Appends that wait for room are refused now.
+        shard.journal.memory_changed();
+        let released = shard.disk.remove(&self.reserve_path).await.is_ok();
+        if self.stopping.get() && !released {
+            return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::ENOSPC)));
+        }
+        if !released {
+            let next = shard.runtime.now().plus_ms(SPACE_CHECK_INTERVAL_MS);
+            shard.runtime.sleep_until(next).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the reserve file if it is missing and there is room; clears the flag then.
+    pub async fn restore_reserve(&self, shard: &Rc<Shard>) {
+        if self.reserve_bytes > 0 {
+            let Ok(space) = shard.disk.space().await else { return };
+            if space.available_bytes < self.reserve_bytes.saturating_mul(2) {
+                return;
+            }
+            if let Err(error) = self.allocate_reserve(shard).await {
+                tracing::debug!("the reserve cannot be restored yet: {error}");
+                return;
+            }
+        }
+        if self.full.0.swap(false, Ordering::Relaxed) {
+            tracing::warn!("space has returned: records are taken again");
+        }
+    }
+
+    async fn allocate_reserve(&self, shard: &Rc<Shard>) -> io::Result<()> {
+        let mode = OpenMode { write: true, create: true, ..OpenMode::default() };
+        let file = shard.disk.open(&self.reserve_path, mode).await?;
+        let allocated = file.allocate(0, self.reserve_bytes).await;
+        file.close().await?;
+        if allocated.is_err() {
+            shard.disk.remove(&self.reserve_path).await?;
+        }
+        allocated
+    }
+}
+
+/// Starts the task (on one shard) that keeps the reserve.
+pub fn start(shard: &Rc<Shard>) {
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        loop {
+            if shard.space.is_full() {
+                shard.space.restore_reserve(&shard).await;
+            }
+            let next = shard.runtime.now().plus_ms(SPACE_CHECK_INTERVAL_MS);
+            shard.runtime.sleep_until(next).await;
+        }
+    }));
+}
