@@ -58,3 +58,10 @@ pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Most headers one record may carry; more is refused as an invalid record.
 pub const HEADERS_PER_RECORD_MAX: i32 = 1_000_000;
+
+/// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// Most rejected records named in one answer: a batch of tiny records could otherwise be answered
+/// with a response hundreds of times its size. The count in the message stays exact.
+pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;
