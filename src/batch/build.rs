@@ -254,7 +254,7 @@ mod tests {
             (Offset(5), LeaderEpoch(2))
         );
         let expected: [u8; 23] = [
-            0x1C, 0, 0, 0, 2, b'k', 2, b'v', 4, 2, b'h', 2, b'1', 2, b'h', 1, // first
+            0x1E, 0, 0, 0, 2, b'k', 2, b'v', 4, 2, b'h', 2, b'1', 2, b'h', 1, // first
             0x0C, 0, 1, 2, 1, 1, 0, // second, one millisecond earlier
         ];
         assert_eq!(batch[HEADER_BYTES..], expected);

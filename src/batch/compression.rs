@@ -136,7 +136,7 @@ pub struct Inflater {
 
 enum Source {
     Plain(Reader<Bytes>),
-    Gzip(MultiGzDecoder<Reader<Bytes>>),
+    Gzip(Box<MultiGzDecoder<Reader<Bytes>>>),
     Snappy(SnappyReader),
     Lz4(Box<FrameDecoder<Reader<Bytes>>>),
     Zstd(zstd::stream::read::Decoder<'static, Reader<Bytes>>),
@@ -155,7 +155,7 @@ impl Inflater {
     ) -> Result<Inflater, InflateFault> {
         let source = match codec {
             Compression::None => Source::Plain(compressed.reader()),
-            Compression::Gzip => Source::Gzip(MultiGzDecoder::new(compressed.reader())),
+            Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(compressed.reader()))),
             Compression::Snappy => Source::Snappy(SnappyReader::new(compressed)),
             Compression::Lz4 => Source::Lz4(Box::new(FrameDecoder::new(compressed.reader()))),
             Compression::Zstd => {
@@ -545,3 +545,184 @@ const SNAPPY_RATIO_MAX: usize = 22;
 
 const LZ4_LEVEL_DEFAULT: i32 = 9;
 const ZSTD_LEVEL_DEFAULT: i32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODECS: [Compression; 4] = [
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+
+    fn mixed(length: usize) -> Vec<u8> {
+        (0..length)
+            .map(|n| ((n / 7) ^ (n * n / 1000)) as u8)
+            .collect()
+    }
+
+    fn inflated(codec: Compression, bytes: &[u8], limit: usize) -> Result<Vec<u8>, InflateFault> {
+        inflate(codec, &Bytes::copy_from_slice(bytes), limit).map(|bytes| bytes.to_vec())
+    }
+
+    fn raw_snappy(bytes: &[u8]) -> Vec<u8> {
+        snap::raw::Encoder::new()
+            .compress_vec(bytes)
+            .expect("compresses")
+    }
+
+    #[test]
+    fn every_codec_gives_back_what_it_took() {
+        for codec in CODECS {
+            for length in [0, 1, 32 * 1024 - 1, 32 * 1024, 32 * 1024 + 1, 300_000] {
+                let records = mixed(length);
+                let packed = compress(CompressionTarget::of(codec), &records).expect("compresses");
+                assert_eq!(
+                    inflated(codec, &packed, length),
+                    Ok(records),
+                    "{codec:?} {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn levels_are_taken() {
+        let records = mixed(100_000);
+        let targets = (-1..=9)
+            .map(CompressionTarget::Gzip)
+            .chain([1, 9, 17].map(CompressionTarget::Lz4))
+            .chain([i32::MIN, -5, 1, 19, 22, i32::MAX].map(CompressionTarget::Zstd));
+        for target in targets {
+            let packed = compress(target, &records).expect("compresses");
+            let codec = target.codec(Compression::None);
+            assert_eq!(
+                inflated(codec, &packed, 100_000).as_ref(),
+                Ok(&records),
+                "{target:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_byte_above_the_limit_is_too_large() {
+        for codec in CODECS {
+            let packed = compress(CompressionTarget::of(codec), &mixed(1000)).expect("compresses");
+            assert_eq!(
+                inflated(codec, &packed, 999),
+                Err(InflateFault::TooLarge),
+                "{codec:?}"
+            );
+        }
+        assert_eq!(
+            inflated(Compression::None, &[0; 10], 9),
+            Err(InflateFault::TooLarge)
+        );
+        assert_eq!(inflated(Compression::None, &[7; 10], 10), Ok(vec![7; 10]));
+    }
+
+    #[test]
+    fn snappy_is_read_raw_and_in_blocks() {
+        let records = mixed(100_000);
+        let raw = raw_snappy(&records);
+        assert_eq!(
+            inflated(Compression::Snappy, &raw, 100_000),
+            Ok(records.clone())
+        );
+        let blocks = compress(CompressionTarget::Snappy, &records).expect("compresses");
+        assert_eq!(
+            blocks[..16],
+            [
+                0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1
+            ]
+        );
+        // Streams one after the other, as a writer that was flushed leaves them.
+        let twice = [&blocks[..], &blocks].concat();
+        let expected = [&records[..], &records].concat();
+        assert_eq!(inflated(Compression::Snappy, &twice, 200_000), Ok(expected));
+    }
+
+    #[test]
+    fn snappy_lengths_are_not_believed() {
+        let check = |bytes: &[u8], detail: &str| {
+            let expected = InflateFault::Damaged {
+                codec: Compression::Snappy,
+                detail: detail.to_owned(),
+            };
+            assert_eq!(inflated(Compression::Snappy, bytes, 1 << 30), Err(expected));
+        };
+        // A raw block that claims 512 MiB in six bytes.
+        check(
+            &[0x80, 0x80, 0x80, 0x80, 0x02, 0],
+            "6 bytes cannot inflate to 536870912",
+        );
+        let header = [
+            0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1,
+        ];
+        let with = |tail: &[u8]| [&header[..], tail].concat();
+        check(&with(&[0, 0, 1]), "block length None");
+        check(&with(&[0, 0, 0, 9, 1]), "cut block");
+        check(&header[..15], "cut xerial header");
+        let mut version_0 = with(&[]);
+        version_0[11] = 0;
+        check(&version_0, "xerial version Some(0)");
+        assert!(inflated(Compression::Snappy, &with(&[0xFF; 4]), 100).is_err());
+        assert_eq!(
+            inflated(Compression::Snappy, &with(&[]), 100),
+            Ok(Vec::new())
+        );
+    }
+
+    #[test]
+    fn gzip_members_and_linked_lz4_blocks_are_read() {
+        let records = mixed(200_000);
+        let member = compress(CompressionTarget::Gzip(6), &records).expect("compresses");
+        let twice = [&member[..], &member].concat();
+        let expected = [&records[..], &records].concat();
+        assert_eq!(inflated(Compression::Gzip, &twice, 400_000), Ok(expected));
+        let info = FrameInfo::new()
+            .block_mode(BlockMode::Linked)
+            .block_size(BlockSize::Max64KB)
+            .content_checksum(true)
+            .block_checksums(true);
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(&records).expect("compresses");
+        let frame = encoder.finish().expect("compresses");
+        assert_eq!(inflated(Compression::Lz4, &frame, 200_000), Ok(records));
+    }
+
+    #[test]
+    fn lz4_frames_are_what_kafka_writes() {
+        let frame = compress(CompressionTarget::Lz4(9), b"").expect("compresses");
+        // Magic, version 1 with independent blocks, 64 KiB blocks, header checksum, end mark.
+        assert_eq!(
+            frame,
+            [0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82, 0, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn cut_streams_are_not_silently_short() {
+        for codec in [Compression::Gzip, Compression::Snappy, Compression::Zstd] {
+            let packed = compress(CompressionTarget::of(codec), &mixed(5000)).expect("compresses");
+            let cut = inflated(codec, &packed[..packed.len() / 2], 5000);
+            assert!(
+                matches!(cut, Err(InflateFault::Damaged { .. })),
+                "{codec:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_capped_stream_counts_what_it_drops() {
+        let mut deflater =
+            Deflater::new(CompressionTarget::Uncompressed, vec![0; 3], 10).expect("starts");
+        for _ in 0..100 {
+            deflater.write(&[1; 4]).expect("writes");
+        }
+        let deflated = deflater.finish().expect("ends");
+        assert_eq!((deflated.bytes.len(), deflated.total_bytes), (11, 403));
+    }
+}
