@@ -82,3 +82,9 @@ pub const MESSAGES_PER_TURN_MAX: usize = 256;
 
 /// Producer ids reserved at once, as in Apache Kafka.
 pub const PRODUCER_ID_BLOCK: i64 = 1000;
+/// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// Most rejected records named in one answer: a batch of tiny records could otherwise be answered
+/// with a response hundreds of times its size. The count in the message stays exact.
+pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;

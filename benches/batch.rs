@@ -1,0 +1,135 @@
+//! What validating a batch costs: time, throughput and allocations per batch.
+//!
+//! The common path (create time, the producer's codec, not compressed) must not allocate; the
+//! table shows it beside the paths that may. Run with `cargo bench --bench batch`.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use ringlog::batch::{
+    BatchBuilder, Compression, CompressionTarget, TimestampType, ValidateRules, validate,
+};
+
+/// Counts what goes to the system's allocator.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of this very call.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above; the memory came from the same allocator.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Counting = Counting;
+
+fn main() {
+    println!(
+        "{:<42} {:>8} {:>8} {:>12} {:>10} {:>12}",
+        "batch", "records", "bytes", "ns/batch", "GB/s", "allocs/batch"
+    );
+    for (records, value_bytes, name) in SHAPES {
+        let batch = build(Compression::None, records, value_bytes);
+        measure(&format!("{name}, create time"), records, &batch, &RULES);
+        let rules = ValidateRules {
+            timestamp_type: TimestampType::LogAppendTime,
+            ..RULES
+        };
+        measure(&format!("{name}, append time"), records, &batch, &rules);
+    }
+    for codec in [
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ] {
+        let batch = build(codec, 64, 1000);
+        measure(&format!("64 KiB in {}", codec.name()), 64, &batch, &RULES);
+    }
+    let rules = ValidateRules {
+        compression: CompressionTarget::Lz4(9),
+        ..RULES
+    };
+    let batch = build(Compression::None, 64, 1000);
+    measure(
+        "64 KiB, compressed for the topic by lz4",
+        64,
+        &batch,
+        &rules,
+    );
+}
+
+fn build(codec: Compression, records: usize, value_bytes: usize) -> Bytes {
+    let mut builder = BatchBuilder::new(CompressionTarget::of(codec));
+    for n in 0..records {
+        let value: Vec<u8> = (0..value_bytes)
+            .map(|m| (m * 7 % 61 + n % 13) as u8)
+            .collect();
+        builder.push(NOW_MS + n as i64, None, Some(&value), &[]);
+    }
+    Bytes::from(builder.finish())
+}
+
+/// The best of several rounds: what the code costs, not what else the machine did.
+fn measure(name: &str, records: usize, batch: &Bytes, rules: &ValidateRules) {
+    let mut best_ns = f64::INFINITY;
+    let mut allocations = 0;
+    let mut rounds_left = ROUNDS;
+    let mut batches = 1_u64;
+    while rounds_left > 0 {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let started = Instant::now();
+        for _ in 0..batches {
+            let valid = validate(Some(black_box(batch).clone()), black_box(rules), NOW_MS);
+            let _ = black_box(valid.expect("a good batch"));
+        }
+        let nanoseconds = started.elapsed().as_nanos() as f64;
+        allocations = (ALLOCATIONS.load(Ordering::Relaxed) - before) / batches;
+        if nanoseconds < ROUND_NS {
+            batches *= 2;
+            continue;
+        }
+        best_ns = best_ns.min(nanoseconds / batches as f64);
+        rounds_left -= 1;
+    }
+    println!(
+        "{name:<42} {records:>8} {:>8} {best_ns:>12.1} {:>10.2} {allocations:>12}",
+        batch.len(),
+        batch.len() as f64 / best_ns
+    );
+}
+
+const RULES: ValidateRules = ValidateRules {
+    produce_version: 9,
+    timestamp_type: TimestampType::CreateTime,
+    before_max_ms: i64::MAX,
+    after_max_ms: 3_600_000,
+    compression: CompressionTarget::Producer,
+    max_message_bytes: 1_048_588,
+    segment_bytes: 1 << 30,
+    keys_required: false,
+};
+
+/// Records, bytes of a value, name.
+const SHAPES: [(usize, usize, &str); 4] = [
+    (1, 32, "100 B, one record"),
+    (1, 955, "1 KiB, one record"),
+    (64, 1010, "64 KiB of 1 KiB records"),
+    (655, 88, "64 KiB of 100 B records"),
+];
+
+const NOW_MS: i64 = 1_700_000_000_000;
+const ROUNDS: usize = 7;
+const ROUND_NS: f64 = 20_000_000.0;
