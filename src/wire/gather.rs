@@ -266,3 +266,6 @@ const PARTITION_BYTES_MAX: usize = 71;
 /// Producer 8, offset 8, tags 1.
 const ABORTED_BYTES_MAX: usize = 17;
 const NO_PREFERRED_REPLICA: i32 = -1;
+
+#[cfg(test)]
+mod tests;

@@ -177,3 +177,6 @@ const TOPIC_BYTES_MAX: usize = 25;
 const PARTITION_BYTES_MAX: usize = 50;
 /// Index 4, message 3, tags 1.
 const RECORD_ERROR_BYTES_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;

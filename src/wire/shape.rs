@@ -7,7 +7,7 @@
 //! does, or read outside the body. Text is not checked for UTF-8 here: decoding refuses it.
 //! Source: Kafka's message generator (field versions, nullability, tagged fields); KIP-482.
 
-use super::primitive::get_uvarint;
+use super::primitive::{UVARINT_BYTES_MAX, get_uvarint};
 use crate::limits::REQUEST_UNKNOWN_TAGS_MAX;
 
 /// Body of one API's requests over all versions.
@@ -355,9 +355,7 @@ impl Walk<'_> {
                 self.position += length;
                 Ok(value)
             }
-            None if rest.iter().take(4).any(|byte| *byte < 0x80) || rest.len() >= 5 => {
-                self.fault(Reason::BadVariableLength)
-            }
+            None if rest.len() >= UVARINT_BYTES_MAX => self.fault(Reason::BadVariableLength),
             None => self.fault(Reason::Truncated),
         }
     }

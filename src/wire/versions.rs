@@ -224,9 +224,9 @@ static BY_KEY: [u8; KEYS] = {
     let mut places = [ABSENT; KEYS];
     let mut place = 0;
     while place < SERVED.len() {
-        #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
         let key = SERVED[place].api as usize;
-        #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
         {
             places[key] = place as u8;
         }
