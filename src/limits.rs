@@ -64,7 +64,7 @@ pub const HEADERS_PER_RECORD_MAX: i32 = 1_000_000;
 pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
 
 /// Most partitions, topics and the like in one request that carries no configuration: bounds what
-/// decoding may allocate (about 120 bytes each) well below the frame limit.
+/// decoding may allocate (at most 112 bytes each) well below the frame limit.
 pub const REQUEST_ELEMENTS_MAX: usize = 200_000;
 
 /// Most array elements in a request of an API that has no arrays to speak of.

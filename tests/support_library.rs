@@ -86,6 +86,49 @@ fn raw_frames_are_what_they_are_told() {
 }
 
 #[test]
+fn short_requests_fit_every_version_they_are_made_for() {
+    use support::requests::*;
+    let topic = Topic {
+        id: uuid::Uuid::from_bytes([1; 16]),
+        ..Topic::named("t")
+    };
+    let frame_bytes = |frame: Vec<u8>| assert!(frame.len() > 10);
+    for version in 3..=13 {
+        let request = produce(version, &topic, 0, -1, Batch::of_values(["v"]).encode());
+        frame_bytes(request_frame(version, 1, None, &request));
+    }
+    for version in 4..=18 {
+        frame_bytes(request_frame(
+            version,
+            1,
+            None,
+            &fetch(version, &topic, 0, 7),
+        ));
+    }
+    for version in 1..=11 {
+        frame_bytes(request_frame(version, 1, None, &list_offsets("t", 0, -1)));
+    }
+    for version in 4..=13 {
+        frame_bytes(request_frame(version, 1, None, &metadata(&["t"])));
+    }
+    for version in 2..=7 {
+        frame_bytes(request_frame(version, 1, None, &create_topic("t", 3)));
+    }
+    for version in 1..=5 {
+        frame_bytes(request_frame(version, 1, None, &delete_topic("t")));
+    }
+    frame_bytes(request_frame(6, 1, None, &delete_topic_state("t")));
+    for version in 0..=5 {
+        frame_bytes(request_frame(
+            version,
+            1,
+            None,
+            &init_producer_id(Some("x")),
+        ));
+    }
+}
+
+#[test]
 fn the_checksum_is_crc_32c() {
     // The check value of the algorithm's catalogue entry.
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
@@ -102,7 +145,7 @@ fn batches_read_back_and_the_codec_agrees() {
     let batch = Batch {
         base_offset: 40,
         partition_leader_epoch: 3,
-        ..Batch::of(vec![Record::value("v1"), second]).from_producer(5, 2, 9)
+        ..Batch::of(vec![Record::value("v1"), second]).with_producer(5, 2, 9)
     }
     .transactional();
     let bytes = batch.encode();
@@ -146,7 +189,8 @@ fn every_field_of_a_batch_can_lie() {
     assert_eq!(
         batch.encode(),
         &b"\0\0\0\0\0\0\0\0\xff\xff\xff\xf9\xff\xff\xff\xff\x01\xde\xad\xbe\xef\0\0\xff\xff\xff\xff\
-           \0\0\x01\x8b\xcf\xe5\x68\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\
+           \0\0\x01\x8b\xcf\xe5\x68\0\xff\xff\xff\xff\xff\xff\xff\xff\
+           \xff\xff\xff\xff\xff\xff\xff\xff\
            \xff\xff\xff\xff\xff\xff\x7f\xff\xff\xff\xaa\xbb\xcc"[..]
     );
     let mut record = Record::value("a");

@@ -48,12 +48,12 @@ pub fn encode_response<T: Encodable>(
     };
     let body_bytes = response.compute_size(codec_version).map_err(refused)?;
     let flexible_header = api.has_flexible_response_header(version);
-    let frame_bytes = body_bytes
-        .checked_add(HEADER_BYTES + usize::from(flexible_header))
+    let header_bytes = PREFIX_BYTES + HEADER_BYTES + usize::from(flexible_header);
+    let capacity = body_bytes
+        .checked_add(header_bytes)
         .ok_or(EncodeFault::TooLarge)?;
-    let prefix = i32::try_from(frame_bytes).map_err(|_| EncodeFault::TooLarge)?;
-    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + frame_bytes);
-    frame.put_i32(prefix);
+    let mut frame = BytesMut::with_capacity(capacity);
+    frame.put_i32(0);
     frame.put_i32(correlation_id);
     if flexible_header {
         frame.put_u8(0);
@@ -61,11 +61,7 @@ pub fn encode_response<T: Encodable>(
     response
         .encode(&mut frame, codec_version)
         .map_err(refused)?;
-    assert_eq!(
-        frame.len(),
-        PREFIX_BYTES + frame_bytes,
-        "the computed size of a response is its encoded size"
-    );
+    patch_length(&mut frame, 0)?;
     Ok(frame.freeze())
 }
 
@@ -89,7 +85,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, correlation_id: i32, flexible: bool)
     put_no_tags(out, flexible);
 }
 
-/// Fills in the length of a hand-written response whose frame goes on for `further_bytes` after
+/// Fills in the length of a response whose frame goes on for `further_bytes` after
 /// `out`.
 pub(super) fn patch_length(out: &mut [u8], further_bytes: usize) -> Result<(), EncodeFault> {
     let length = out

@@ -20,7 +20,8 @@ pub struct RequestHeader {
     pub api_version: i16,
     /// Number the response carries back.
     pub correlation_id: i32,
-    /// Name the client gives itself; null on the wire is `None`.
+    /// Name the client gives itself; null on the wire is `None`. It shares the frame's memory:
+    /// copy it before keeping it longer than the request.
     pub client_id: Option<StrBytes>,
 }
 
@@ -241,8 +242,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(frame in prop::collection::vec(any::<u8>(), 0..64), key in 0_u8..62) {
-            let mut frame = frame;
+        fn no_bytes_make_it_panic(
+            mut frame in prop::collection::vec(any::<u8>(), 0..64),
+            key in 0_u8..62,
+        ) {
             let _ = parse(Bytes::from(frame.clone()));
             if frame.len() > 3 {
                 frame[..3].copy_from_slice(&[0, key, 0]);

@@ -94,6 +94,8 @@ pub enum Reason {
     TagSize,
     /// More unknown tags than any request may carry.
     TooManyTags,
+    /// A string longer than any field of the protocol may be.
+    TextTooLong,
     /// Bytes after the end of the body.
     Trailing,
 }
@@ -236,6 +238,10 @@ impl Walk<'_> {
             Kind::Fixed(size) => self.skip(*size),
             Kind::Nested(structure) => self.structure(structure),
             Kind::Text | Kind::Blob => match self.length(matches!(kind, Kind::Text))? {
+                // A compact length could say more; Kafka's reader refuses it too.
+                Some(length) if matches!(kind, Kind::Text) && length > TEXT_BYTES_MAX => {
+                    self.fault(Reason::TextTooLong)
+                }
                 Some(length) => self.skip(length),
                 None if nullable => Ok(()),
                 None => self.fault(Reason::UnexpectedNull),
@@ -386,3 +392,5 @@ impl Walk<'_> {
         })
     }
 }
+
+const TEXT_BYTES_MAX: usize = i16::MAX as usize;

@@ -1,11 +1,20 @@
 //! The shape check against the codec library: what the codec encodes is accepted and consumed to
 //! the last byte in every version; what is mutated never panics or aborts, in check or decode.
 
-use bytes::{Bytes, BytesMut};
-use kafka_protocol::protocol::{Encodable, StrBytes};
+use bytes::{Buf, Bytes, BytesMut};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{
+    Decodable, Encodable, HeaderVersion, Request as RequestType, StrBytes,
+};
 use proptest::prelude::*;
 
 use super::decode::{DecodeFault, Request, decode};
+use super::encode::encode_response;
 use super::shape::{Reason, check};
 use super::shapes::shape_of;
 use super::versions::{Api, SERVED};
@@ -141,7 +150,7 @@ fn mutated(body: &Bytes, random: &mut Random) -> Bytes {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn what_the_codec_encodes_is_accepted_and_decoded_back(seed in any::<u64>()) {
@@ -169,6 +178,20 @@ proptest! {
             let body = mutated(&encoded(&request, version), &mut random);
             let undecoded = matches!(decode(api, version, body), Err(DecodeFault::Undecoded(_)));
             prop_assert!(!undecoded, "{:?} {}", api, version);
+            // The same from the header on, which may then name another API or version.
+            let mut frame = Vec::new();
+            frame.extend_from_slice(&api.key().to_be_bytes());
+            frame.extend_from_slice(&version.to_be_bytes());
+            frame.extend_from_slice(b"\0\0\0\x07\0\x02me");
+            if api.is_flexible(version) {
+                frame.push(0);
+            }
+            frame.extend_from_slice(&encoded(&request, version));
+            let frame = mutated(&Bytes::from(frame), &mut random);
+            if let Ok((header, body)) = super::header::parse(frame) {
+                let decoded = decode(header.api, header.api_version, body);
+                prop_assert!(!matches!(decoded, Err(DecodeFault::Undecoded(_))));
+            }
         }
     }
 
@@ -179,6 +202,70 @@ proptest! {
             let _ = decode(api, version, body.clone());
         }
     }
+}
+
+/// The table of versions against the codec's own, and every default response through it.
+#[test]
+fn headers_and_ranges_agree_with_the_codec() {
+    fn compare<R: RequestType>(api: Api)
+    where
+        R::Response: Default + PartialEq + std::fmt::Debug,
+    {
+        let row = api.row();
+        assert_eq!(R::KEY, api.key());
+        assert_eq!((R::VERSIONS.min, R::VERSIONS.max), (row.min, row.codec_max));
+        for version in row.min..=row.max {
+            let flexible = i16::from(api.is_flexible(version));
+            let response_header = i16::from(api.has_flexible_response_header(version));
+            assert_eq!(
+                R::header_version(version),
+                1 + flexible,
+                "{api:?} {version}"
+            );
+            assert_eq!(R::Response::header_version(version), response_header);
+            let response = R::Response::default();
+            let mut frame = encode_response(api, version, -9, &response).expect("encodes");
+            assert_eq!(frame.get_i32() as usize, frame.len());
+            assert_eq!(frame.get_i32(), -9);
+            if response_header == 1 {
+                assert_eq!(frame.get_u8(), 0);
+            }
+            let codec_version = api.codec_version(version);
+            let back = R::Response::decode(&mut frame, codec_version).expect("decodes");
+            assert!(frame.is_empty());
+            assert_eq!(back, response, "{api:?} {version}");
+        }
+    }
+    for row in SERVED {
+        match row.api {
+            Api::Produce => compare::<ProduceRequest>(row.api),
+            Api::Fetch => compare::<FetchRequest>(row.api),
+            Api::ListOffsets => compare::<ListOffsetsRequest>(row.api),
+            Api::Metadata => compare::<MetadataRequest>(row.api),
+            Api::FindCoordinator => compare::<FindCoordinatorRequest>(row.api),
+            Api::ApiVersions => compare::<ApiVersionsRequest>(row.api),
+            Api::CreateTopics => compare::<CreateTopicsRequest>(row.api),
+            Api::DeleteTopics => compare::<DeleteTopicsRequest>(row.api),
+            Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
+            Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
+            Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
+            Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+        }
+    }
+}
+
+#[test]
+fn decoded_elements_are_as_small_as_the_cap_on_their_number_assumes() {
+    let sizes = [
+        size_of::<TopicProduceData>(),
+        size_of::<PartitionProduceData>(),
+        size_of::<FetchTopic>(),
+        size_of::<FetchPartition>(),
+        size_of::<MetadataRequestTopic>(),
+        size_of::<CreatableTopic>(),
+        size_of::<DescribeConfigsResource>(),
+    ];
+    assert!(sizes.iter().all(|&size| size <= 112), "{sizes:?}");
 }
 
 #[test]
@@ -254,6 +341,7 @@ fn hostile_bodies_have_their_reason() {
             8,
         ),
         (Api::Produce, 3, b"\xff\xfe", NegativeLength, 2),
+        (Api::InitProducerId, 2, b"\x81\x80\x02", TextTooLong, 3),
         (
             Api::Produce,
             3,

@@ -116,7 +116,7 @@ impl Batch {
     }
 
     /// The same batch from an idempotent producer.
-    pub fn from_producer(mut self, id: i64, epoch: i16, base_sequence: i32) -> Batch {
+    pub fn with_producer(mut self, id: i64, epoch: i16, base_sequence: i32) -> Batch {
         self.producer_id = id;
         self.producer_epoch = epoch;
         self.base_sequence = base_sequence;

@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Message, Request};
+use kafka_protocol::protocol::{Decodable, HeaderVersion, Message, Request};
 
 /// Longest wait for anything the broker owes, unless [`Client::set_timeout`] says otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Library of the integration tests: a raw protocol client, hand-built record batches, and a
+//! Library of the integration tests: a raw protocol client, short requests, hand-built batches, a
 //! broker process under control.
 //!
 //! Include it with `mod support;` (or `#[path = "support/mod.rs"]` from a deeper folder). It is
@@ -12,3 +12,4 @@
 pub mod batch;
 pub mod broker;
 pub mod client;
+pub mod requests;
