@@ -88,3 +88,17 @@ pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Most rejected records named in one answer: a batch of tiny records could otherwise be answered
 /// with a response hundreds of times its size. The count in the message stays exact.
 pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;
+/// Bytes one socket read asks for when nothing is known about what comes; also the most that is
+/// reserved on the word of a length prefix alone.
+pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
+
+/// Most partitions, topics and the like in one request that carries no configuration: bounds what
+/// decoding may allocate (at most 112 bytes each) well below the frame limit.
+pub const REQUEST_ELEMENTS_MAX: usize = 200_000;
+
+/// Most array elements in a request of an API that has no arrays to speak of.
+pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;
+
+/// Most unknown tagged fields in one request. Each costs a map node of some 450 bytes once
+/// decoded, against three bytes on the wire; real clients send none.
+pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;

@@ -1,0 +1,95 @@
+//! Request bodies to typed requests: the shape check, then the codec library.
+//!
+//! Owns the order of the two: nothing reaches the codec unchecked. Must never copy record bytes:
+//! the records of a Produce request are slices of the frame. A fault closes the connection.
+
+use bytes::Bytes;
+use kafka_protocol::messages::{
+    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
+    DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+};
+use kafka_protocol::protocol::Decodable;
+
+use super::shape::{self, ShapeFault};
+use super::shapes::shape_of;
+use super::versions::Api;
+
+/// A decoded request.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(missing_docs, reason = "the names are the API's own")]
+pub enum Request {
+    Produce(ProduceRequest),
+    Fetch(Box<FetchRequest>),
+    ListOffsets(ListOffsetsRequest),
+    Metadata(MetadataRequest),
+    FindCoordinator(FindCoordinatorRequest),
+    ApiVersions(ApiVersionsRequest),
+    CreateTopics(CreateTopicsRequest),
+    DeleteTopics(DeleteTopicsRequest),
+    InitProducerId(InitProducerIdRequest),
+    OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    DescribeConfigs(DescribeConfigsRequest),
+    DescribeCluster(DescribeClusterRequest),
+}
+
+/// Why a body is not a request.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeFault {
+    /// The version is not served; the header check lets none of these through.
+    #[error("version {version} of {api:?} is not served")]
+    Version {
+        /// The API.
+        api: Api,
+        /// The version.
+        version: i16,
+    },
+    /// The body does not fit its description.
+    #[error(transparent)]
+    Shape(#[from] ShapeFault),
+    /// The codec refused what the shape check let pass, such as text that is not UTF-8.
+    #[error("malformed request body: {0}")]
+    Codec(String),
+    /// The codec and the shape check disagree on where the body ends: a bug of one of them.
+    #[error("{0} bytes of the body were left undecoded")]
+    Undecoded(usize),
+}
+
+/// Checks and decodes the body of a served `version` of `api`.
+///
+/// # Errors
+/// See [`DecodeFault`]; all of them close the connection.
+pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFault> {
+    Ok(match api {
+        Api::Produce => Request::Produce(decode_as(api, version, body)?),
+        Api::Fetch => Request::Fetch(Box::new(decode_as(api, version, body)?)),
+        Api::ListOffsets => Request::ListOffsets(decode_as(api, version, body)?),
+        Api::Metadata => Request::Metadata(decode_as(api, version, body)?),
+        Api::FindCoordinator => Request::FindCoordinator(decode_as(api, version, body)?),
+        Api::ApiVersions => Request::ApiVersions(decode_as(api, version, body)?),
+        Api::CreateTopics => Request::CreateTopics(decode_as(api, version, body)?),
+        Api::DeleteTopics => Request::DeleteTopics(decode_as(api, version, body)?),
+        Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
+        Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
+        Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
+        Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+    })
+}
+
+/// [`decode`] to the request type the caller knows `api` to have.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Result<T, DecodeFault> {
+    if !api.serves(version) {
+        return Err(DecodeFault::Version { api, version });
+    }
+    shape::check(shape_of(api), version, &body)?;
+    let request = T::decode(&mut body, api.codec_version(version))
+        .map_err(|error| DecodeFault::Codec(error.to_string()))?;
+    if body.is_empty() {
+        Ok(request)
+    } else {
+        Err(DecodeFault::Undecoded(body.len()))
+    }
+}

@@ -1,0 +1,274 @@
+//! What each API's request body looks like, version by version.
+//!
+//! Owns the descriptions that [`super::shape`] walks. Must agree with the codec library on every
+//! served version: a property test encodes random requests of all of them and requires that they
+//! are accepted and consumed exactly. Where Kafka's definitions are stricter than the codec
+//! (a null in a version that does not allow it), these are as strict as Kafka.
+//! Source: the request definitions of Apache Kafka 4.3.
+
+use super::shape::{Field, Kind, Shape, Structure};
+use super::versions::Api;
+use crate::limits::{REQUEST_ELEMENTS_MAX, REQUEST_ELEMENTS_SMALL_MAX};
+
+/// The shape of `api`'s requests.
+#[must_use]
+pub fn shape_of(api: Api) -> &'static Shape {
+    match api {
+        Api::Produce => &PRODUCE,
+        Api::Fetch => &FETCH,
+        Api::ListOffsets => &LIST_OFFSETS,
+        Api::Metadata => &METADATA,
+        Api::FindCoordinator => &FIND_COORDINATOR,
+        Api::ApiVersions => &API_VERSIONS,
+        Api::CreateTopics => &CREATE_TOPICS,
+        Api::DeleteTopics => &DELETE_TOPICS,
+        Api::InitProducerId => &INIT_PRODUCER_ID,
+        Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
+        Api::DescribeConfigs => &DESCRIBE_CONFIGS,
+        Api::DescribeCluster => &DESCRIBE_CLUSTER,
+    }
+}
+
+static PRODUCE: Shape = Shape {
+    body: structure(&[
+        text().nullable(3), // transactional id
+        INT16,              // acks
+        INT32,              // timeout
+        array(&Kind::Nested(&structure(&[
+            text().until(12), // topic name
+            UUID.since(13),   // topic id
+            array(&Kind::Nested(&structure(&[
+                INT32,                     // partition
+                Field::blob().nullable(0), // records
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 9,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static FETCH: Shape = Shape {
+    body: Structure {
+        fields: &[
+            INT32.until(14), // replica id
+            INT32,           // longest wait
+            INT32,           // fewest bytes
+            INT32,           // most bytes
+            INT8,            // isolation level
+            INT32.since(7),  // session id
+            INT32.since(7),  // session epoch
+            array(&Kind::Nested(&structure(&[
+                text().until(12), // topic name
+                UUID.since(13),   // topic id
+                array(&Kind::Nested(&Structure {
+                    fields: &[
+                        INT32,           // partition
+                        INT32.since(9),  // current leader epoch
+                        INT64,           // fetch offset
+                        INT32.since(12), // last fetched epoch
+                        INT64.since(5),  // log start offset
+                        INT32,           // most bytes
+                    ],
+                    tags: &[
+                        UUID.since(17).tagged(0),  // replica directory id
+                        INT64.since(18).tagged(1), // high watermark
+                    ],
+                })),
+            ]))),
+            array(&Kind::Nested(&structure(&[
+                text().until(12),       // forgotten topic name
+                UUID.since(13),         // forgotten topic id
+                array(&Kind::Fixed(4)), // partitions
+            ])))
+            .since(7),
+            text().since(11), // rack id
+        ],
+        tags: &[
+            text().nullable(12).tagged(0), // cluster id
+            Field::nested(&structure(&[
+                INT32, // replica id
+                INT64, // replica epoch
+            ]))
+            .since(15)
+            .tagged(1),
+        ],
+    },
+    flexible_from: 12,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_OFFSETS: Shape = Shape {
+    body: structure(&[
+        INT32,         // replica id
+        INT8.since(2), // isolation level
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32,          // partition
+                INT32.since(4), // current leader epoch
+                INT64,          // timestamp
+            ]))),
+        ]))),
+        INT32.since(10), // timeout
+    ]),
+    flexible_from: 6,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static METADATA: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            UUID.since(10),      // topic id
+            text().nullable(10), // topic name
+        ])))
+        .nullable(1),
+        BOOLEAN.since(4),           // allow auto topic creation
+        BOOLEAN.since(8).until(10), // include cluster authorized operations
+        BOOLEAN.since(8),           // include topic authorized operations
+    ]),
+    flexible_from: 9,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static FIND_COORDINATOR: Shape = Shape {
+    body: structure(&[
+        text().until(3),             // key
+        INT8.since(1),               // key type
+        array(&Kind::Text).since(4), // keys
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static API_VERSIONS: Shape = Shape {
+    body: structure(&[
+        text().since(3), // client software name
+        text().since(3), // client software version
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static CREATE_TOPICS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            INT32,  // partitions
+            INT16,  // replication factor
+            array(&Kind::Nested(&structure(&[
+                INT32,                  // partition
+                array(&Kind::Fixed(4)), // broker ids
+            ]))),
+            array(&Kind::Nested(&structure(&[
+                text(),             // configuration key
+                text().nullable(0), // value
+            ]))),
+        ]))),
+        INT32,   // timeout
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 5,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DELETE_TOPICS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text().nullable(6), // topic name
+            UUID,               // topic id
+        ])))
+        .since(6),
+        array(&Kind::Text).until(5), // topic names
+        INT32,                       // timeout
+    ]),
+    flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static INIT_PRODUCER_ID: Shape = Shape {
+    body: structure(&[
+        text().nullable(0), // transactional id
+        INT32,              // transaction timeout
+        INT64.since(3),     // producer id
+        INT16.since(3),     // producer epoch
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
+    body: structure(&[
+        INT32.since(3), // replica id
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32, // partition
+                INT32, // current leader epoch
+                INT32, // epoch asked for
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_CONFIGS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            INT8,                           // resource type
+            text(),                         // resource name
+            array(&Kind::Text).nullable(0), // configuration keys
+        ]))),
+        BOOLEAN,          // include synonyms
+        BOOLEAN.since(3), // include documentation
+    ]),
+    flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_CLUSTER: Shape = Shape {
+    body: structure(&[
+        BOOLEAN,          // include cluster authorized operations
+        INT8.since(1),    // endpoint type
+        BOOLEAN.since(2), // include fenced brokers
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+const fn structure(fields: &'static [Field]) -> Structure {
+    Structure { fields, tags: &[] }
+}
+
+const fn text() -> Field {
+    Field::text()
+}
+
+const fn array(element: &'static Kind) -> Field {
+    Field::array(element)
+}
+
+const BOOLEAN: Field = Field::fixed(1);
+const INT8: Field = Field::fixed(1);
+const INT16: Field = Field::fixed(2);
+const INT32: Field = Field::fixed(4);
+const INT64: Field = Field::fixed(8);
+const UUID: Field = Field::fixed(16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::versions::SERVED;
+
+    #[test]
+    fn the_table_and_the_shapes_agree_where_bodies_turn_flexible() {
+        for row in SERVED {
+            assert_eq!(
+                shape_of(row.api).flexible_from,
+                row.flexible_from,
+                "{:?}",
+                row.api
+            );
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Random valid requests of every API, each limited to what its version can say.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use kafka_protocol::messages::create_topics_request::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
+};
+use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::fetch_request::{
+    FetchPartition, FetchTopic, ForgottenTopic, ReplicaState,
+};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::*;
+use uuid::Uuid;
+
+use super::Random;
+use crate::wire::decode::Request;
+use crate::wire::versions::Api;
+
+pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
+    let mut of = Of { version, random };
+    let flexible = api.is_flexible(version);
+    match api {
+        Api::Produce => Request::Produce(of.produce(flexible)),
+        Api::Fetch => Request::Fetch(Box::new(of.fetch(flexible))),
+        Api::ListOffsets => Request::ListOffsets(of.list_offsets(flexible)),
+        Api::Metadata => Request::Metadata(of.metadata(flexible)),
+        Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
+        Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
+        Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
+        Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
+        Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
+        Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
+        Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
+        Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+    }
+}
+
+struct Of<'a> {
+    version: i16,
+    random: &'a mut Random,
+}
+
+impl Of<'_> {
+    fn produce(&mut self, flexible: bool) -> ProduceRequest {
+        let version = self.version;
+        let topics = self.random.list(|random| {
+            let partitions = random.list(|random| {
+                PartitionProduceData::default()
+                    .with_index(random.int32())
+                    .with_records(random.maybe(|random| random.bytes(300)))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            let topic = TopicProduceData::default()
+                .with_partition_data(partitions)
+                .with_unknown_tagged_fields(tags(random, flexible));
+            if version >= 13 {
+                topic.with_topic_id(uuid(random))
+            } else {
+                topic.with_name(TopicName(random.text()))
+            }
+        });
+        ProduceRequest::default()
+            .with_transactional_id(self.random.maybe(|random| TransactionalId(random.text())))
+            .with_acks(self.random.int64() as i16)
+            .with_timeout_ms(self.random.int32())
+            .with_topic_data(topics)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn fetch(&mut self, flexible: bool) -> FetchRequest {
+        let topics = self.fetch_topics(flexible);
+        let version = self.version;
+        let random = &mut *self.random;
+        let mut request = FetchRequest::default()
+            .with_max_wait_ms(random.int32())
+            .with_min_bytes(random.int32())
+            .with_max_bytes(random.int32())
+            .with_isolation_level(random.int64() as i8)
+            .with_topics(topics)
+            .with_unknown_tagged_fields(tags(random, flexible));
+        if version <= 14 {
+            request.replica_id = BrokerId(random.int32());
+        }
+        if version >= 7 {
+            request.session_id = random.int32();
+            request.session_epoch = random.int32();
+            request.forgotten_topics_data = random.list(|random| {
+                let topic = ForgottenTopic::default()
+                    .with_partitions(random.list(Random::int32))
+                    .with_unknown_tagged_fields(tags(random, flexible));
+                if version >= 13 {
+                    topic.with_topic_id(uuid(random))
+                } else {
+                    topic.with_topic(TopicName(random.text()))
+                }
+            });
+        }
+        if version >= 11 {
+            request.rack_id = random.text();
+        }
+        if version >= 12 {
+            request.cluster_id = random.maybe(Random::text);
+        }
+        if version >= 15 && random.chance() {
+            request.replica_state = ReplicaState::default()
+                .with_replica_id(BrokerId(random.int32()))
+                .with_replica_epoch(random.int64())
+                .with_unknown_tagged_fields(tags(random, flexible));
+        }
+        request
+    }
+
+    fn fetch_topics(&mut self, flexible: bool) -> Vec<FetchTopic> {
+        let version = self.version;
+        self.random.list(|random| {
+            let partitions = random.list(|random| {
+                let mut partition = FetchPartition::default()
+                    .with_partition(random.int32())
+                    .with_fetch_offset(random.int64())
+                    .with_partition_max_bytes(random.int32())
+                    .with_unknown_tagged_fields(tags(random, flexible));
+                if version >= 5 {
+                    partition.log_start_offset = random.int64();
+                }
+                if version >= 9 {
+                    partition.current_leader_epoch = random.int32();
+                }
+                if version >= 12 {
+                    partition.last_fetched_epoch = random.int32();
+                }
+                if version >= 17 && random.chance() {
+                    partition.replica_directory_id = uuid(random);
+                }
+                if version >= 18 && random.chance() {
+                    partition.high_watermark = random.int64();
+                }
+                partition
+            });
+            let topic = FetchTopic::default()
+                .with_partitions(partitions)
+                .with_unknown_tagged_fields(tags(random, flexible));
+            if version >= 13 {
+                topic.with_topic_id(uuid(random))
+            } else {
+                topic.with_topic(TopicName(random.text()))
+            }
+        })
+    }
+
+    fn list_offsets(&mut self, flexible: bool) -> ListOffsetsRequest {
+        let version = self.version;
+        let topics = self.random.list(|random| {
+            let partitions = random.list(|random| {
+                let mut partition = ListOffsetsPartition::default()
+                    .with_partition_index(random.int32())
+                    .with_timestamp(random.int64())
+                    .with_unknown_tagged_fields(tags(random, flexible));
+                if version >= 4 {
+                    partition.current_leader_epoch = random.int32();
+                }
+                partition
+            });
+            ListOffsetsTopic::default()
+                .with_name(TopicName(random.text()))
+                .with_partitions(partitions)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        let mut request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(self.random.int32()))
+            .with_topics(topics)
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if version >= 2 {
+            request.isolation_level = self.random.int64() as i8;
+        }
+        if version >= 10 {
+            request.timeout_ms = self.random.int32();
+        }
+        request
+    }
+
+    fn metadata(&mut self, flexible: bool) -> MetadataRequest {
+        let version = self.version;
+        let topics = |random: &mut Random| {
+            random.list(|random| {
+                let mut topic = MetadataRequestTopic::default()
+                    .with_name(Some(TopicName(random.text())))
+                    .with_unknown_tagged_fields(tags(random, flexible));
+                if version >= 10 {
+                    topic.topic_id = uuid(random);
+                    topic.name = random.maybe(|random| TopicName(random.text()));
+                }
+                topic
+            })
+        };
+        let mut request = MetadataRequest::default()
+            .with_topics(Some(topics(self.random)))
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if version >= 1 && self.random.chance() {
+            request.topics = None;
+        }
+        if version >= 4 {
+            request.allow_auto_topic_creation = self.random.chance();
+        }
+        if version >= 8 {
+            request.include_topic_authorized_operations = self.random.chance();
+        }
+        if (8..=10).contains(&version) {
+            request.include_cluster_authorized_operations = self.random.chance();
+        }
+        request
+    }
+
+    fn find_coordinator(&mut self, flexible: bool) -> FindCoordinatorRequest {
+        let mut request = FindCoordinatorRequest::default()
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version <= 3 {
+            request.key = self.random.text();
+        }
+        if self.version >= 1 {
+            request.key_type = self.random.int64() as i8;
+        }
+        if self.version >= 4 {
+            request.coordinator_keys = self.random.list(Random::text);
+        }
+        request
+    }
+
+    fn api_versions(&mut self, flexible: bool) -> ApiVersionsRequest {
+        let mut request =
+            ApiVersionsRequest::default().with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 3 {
+            request.client_software_name = self.random.text();
+            request.client_software_version = self.random.text();
+        }
+        request
+    }
+
+    fn create_topics(&mut self, flexible: bool) -> CreateTopicsRequest {
+        let topics = self.random.list(|random| {
+            let assignments = random.list(|random| {
+                CreatableReplicaAssignment::default()
+                    .with_partition_index(random.int32())
+                    .with_broker_ids(random.list(|random| BrokerId(random.int32())))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            let configs = random.list(|random| {
+                CreatableTopicConfig::default()
+                    .with_name(random.text())
+                    .with_value(random.maybe(Random::text))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            CreatableTopic::default()
+                .with_name(TopicName(random.text()))
+                .with_num_partitions(random.int32())
+                .with_replication_factor(random.int64() as i16)
+                .with_assignments(assignments)
+                .with_configs(configs)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        CreateTopicsRequest::default()
+            .with_topics(topics)
+            .with_timeout_ms(self.random.int32())
+            .with_validate_only(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn delete_topics(&mut self, flexible: bool) -> DeleteTopicsRequest {
+        let mut request = DeleteTopicsRequest::default()
+            .with_timeout_ms(self.random.int32())
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 6 {
+            request.topics = self.random.list(|random| {
+                DeleteTopicState::default()
+                    .with_name(random.maybe(|random| TopicName(random.text())))
+                    .with_topic_id(uuid(random))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+        } else {
+            request.topic_names = self.random.list(|random| TopicName(random.text()));
+        }
+        request
+    }
+
+    fn init_producer_id(&mut self, flexible: bool) -> InitProducerIdRequest {
+        let mut request = InitProducerIdRequest::default()
+            .with_transactional_id(self.random.maybe(|random| TransactionalId(random.text())))
+            .with_transaction_timeout_ms(self.random.int32())
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 3 {
+            request.producer_id = ProducerId(self.random.int64());
+            request.producer_epoch = self.random.int64() as i16;
+        }
+        request
+    }
+
+    fn for_leader_epoch(&mut self, flexible: bool) -> OffsetForLeaderEpochRequest {
+        let topics = self.random.list(|random| {
+            let partitions = random.list(|random| {
+                OffsetForLeaderPartition::default()
+                    .with_partition(random.int32())
+                    .with_current_leader_epoch(random.int32())
+                    .with_leader_epoch(random.int32())
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            OffsetForLeaderTopic::default()
+                .with_topic(TopicName(random.text()))
+                .with_partitions(partitions)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        let mut request = OffsetForLeaderEpochRequest::default()
+            .with_topics(topics)
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 3 {
+            request.replica_id = BrokerId(self.random.int32());
+        }
+        request
+    }
+
+    fn describe_configs(&mut self, flexible: bool) -> DescribeConfigsRequest {
+        let resources = self.random.list(|random| {
+            DescribeConfigsResource::default()
+                .with_resource_type(random.int64() as i8)
+                .with_resource_name(random.text())
+                .with_configuration_keys(random.maybe(|random| random.list(Random::text)))
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        let mut request = DescribeConfigsRequest::default()
+            .with_resources(resources)
+            .with_include_synonyms(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 3 {
+            request.include_documentation = self.random.chance();
+        }
+        request
+    }
+
+    fn describe_cluster(&mut self, flexible: bool) -> DescribeClusterRequest {
+        let mut request = DescribeClusterRequest::default()
+            .with_include_cluster_authorized_operations(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 1 {
+            request.endpoint_type = self.random.int64() as i8;
+        }
+        if self.version >= 2 {
+            request.include_fenced_brokers = self.random.chance();
+        }
+        request
+    }
+}
+
+/// Unknown tagged fields now and then, numbered above all known ones.
+fn tags(random: &mut Random, flexible: bool) -> BTreeMap<i32, Bytes> {
+    let mut tags = BTreeMap::new();
+    if flexible && random.below(8) == 0 {
+        for _ in 0..=random.below(3) {
+            tags.insert(100 + random.below(100) as i32, random.bytes(140));
+        }
+    }
+    tags
+}
+
+fn uuid(random: &mut Random) -> Uuid {
+    let (high, low) = (random.next(), random.next());
+    Uuid::from_u64_pair(high, low)
+}

@@ -1,0 +1,320 @@
+//! The one table of served APIs and feature levels, and the ApiVersions answers built from it.
+//!
+//! Owns which key and version is accepted, what is advertised, and where each API turns flexible.
+//! Must never list a version that is not both decoded and encoded here: clients trust the range.
+//! A new API is one variant, one row, one shape (`shapes.rs`) and one `Request` variant.
+//! Source: the message definitions of Apache Kafka 4.3; KIP-896, KIP-511, KIP-584.
+
+use kafka_protocol::messages::ApiVersionsResponse;
+use kafka_protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::error_code::ErrorCode;
+
+/// An API this broker serves; the number is its key on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i16)]
+#[expect(missing_docs, reason = "the names are the API's own")]
+pub enum Api {
+    Produce = 0,
+    Fetch = 1,
+    ListOffsets = 2,
+    Metadata = 3,
+    FindCoordinator = 10,
+    ApiVersions = 18,
+    CreateTopics = 19,
+    DeleteTopics = 20,
+    InitProducerId = 22,
+    OffsetForLeaderEpoch = 23,
+    DescribeConfigs = 32,
+    DescribeCluster = 60,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiRow {
+    /// The API.
+    pub api: Api,
+    /// Oldest version accepted.
+    pub min: i16,
+    /// Newest version accepted.
+    pub max: i16,
+    /// Oldest version told to clients.
+    pub advertised_min: i16,
+    /// First flexible version; above `max` if none is.
+    pub flexible_from: i16,
+    /// Newest version the codec library knows. A later one up to `max` has the same layout and
+    /// is coded as this one.
+    pub codec_max: i16,
+}
+
+/// A feature level of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature {
+    /// Name as in Kafka.
+    pub name: &'static str,
+    /// Lowest level supported.
+    pub min: i16,
+    /// Highest level supported.
+    pub max: i16,
+    /// Level in force; 0 is not shown.
+    pub finalized: i16,
+}
+
+/// Every API served, by rising key.
+pub const SERVED: &[ApiRow] = &[
+    // Clients that probe compression support want to see 0 (KAFKA-18659); 0-2 are refused.
+    ApiRow {
+        advertised_min: 0,
+        ..row(Api::Produce, 3, 13, 9)
+    },
+    row(Api::Fetch, 4, 18, 12),
+    // 11 only adds a timestamp with a meaning (-6); the layout is that of 10.
+    ApiRow {
+        codec_max: 10,
+        ..row(Api::ListOffsets, 1, 11, 6)
+    },
+    row(Api::Metadata, 0, 13, 9),
+    row(Api::FindCoordinator, 0, 6, 3),
+    row(Api::ApiVersions, 0, 4, 3),
+    row(Api::CreateTopics, 2, 7, 5),
+    row(Api::DeleteTopics, 1, 6, 4),
+    row(Api::InitProducerId, 0, 5, 2),
+    row(Api::OffsetForLeaderEpoch, 2, 4, 4),
+    row(Api::DescribeConfigs, 1, 4, 4),
+    row(Api::DescribeCluster, 0, 2, 0),
+];
+
+/// Every feature that is implemented; one row each.
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        name: "metadata.version",
+        min: 7,
+        max: 30,
+        finalized: 30,
+    },
+    Feature {
+        name: "kraft.version",
+        min: 0,
+        max: 1,
+        finalized: 1,
+    },
+];
+
+impl Api {
+    /// The API with this key, if served.
+    #[must_use]
+    pub fn from_key(key: i16) -> Option<Api> {
+        let place = BY_KEY.get(usize::try_from(key).ok()?)?;
+        SERVED.get(usize::from(*place)).map(|row| row.api)
+    }
+
+    /// Its key on the wire.
+    #[must_use]
+    pub fn key(self) -> i16 {
+        self as i16
+    }
+
+    /// Its row of the table.
+    #[must_use]
+    pub fn row(self) -> &'static ApiRow {
+        let place = BY_KEY.get(self as usize).copied().unwrap_or(ABSENT);
+        SERVED
+            .get(usize::from(place))
+            .expect("invariant: every API has a row")
+    }
+
+    /// Whether this version is accepted.
+    #[must_use]
+    pub fn serves(self, version: i16) -> bool {
+        let row = self.row();
+        (row.min..=row.max).contains(&version)
+    }
+
+    /// Whether bodies of this version are flexible; so are then the request's header (v2) and,
+    /// but for ApiVersions, the response's (v1).
+    #[must_use]
+    pub fn is_flexible(self, version: i16) -> bool {
+        version >= self.row().flexible_from
+    }
+
+    /// Whether the response header of this version ends in tagged fields (v1). Never so for
+    /// ApiVersions: its reader does not know yet what the broker speaks.
+    #[must_use]
+    pub fn has_flexible_response_header(self, version: i16) -> bool {
+        self != Api::ApiVersions && self.is_flexible(version)
+    }
+
+    /// The version under which the codec library knows this layout.
+    #[must_use]
+    pub fn codec_version(self, version: i16) -> i16 {
+        version.min(self.row().codec_max)
+    }
+}
+
+/// The answer to a served ApiVersions request of `version`. `finalized_epoch` counts changes of
+/// the finalized features, from 0; `throttle_ms` is shown from v1 on.
+#[must_use]
+pub fn api_versions(version: i16, finalized_epoch: i64, throttle_ms: i32) -> ApiVersionsResponse {
+    let keys = SERVED.iter().map(advertised).collect();
+    let response = ApiVersionsResponse::default()
+        .with_api_keys(keys)
+        .with_throttle_time_ms(throttle_ms);
+    if version < FEATURES_SINCE {
+        return response;
+    }
+    // Old Java clients cannot parse a supported feature whose lowest level is 0 (KAFKA-17011).
+    let supported = FEATURES
+        .iter()
+        .filter(|feature| version >= ZERO_LEVELS_SINCE || feature.min > 0)
+        .map(|feature| {
+            SupportedFeatureKey::default()
+                .with_name(StrBytes::from_static_str(feature.name))
+                .with_min_version(feature.min)
+                .with_max_version(feature.max)
+        })
+        .collect();
+    let finalized = FEATURES
+        .iter()
+        .filter(|feature| feature.finalized > 0)
+        .map(|feature| {
+            FinalizedFeatureKey::default()
+                .with_name(StrBytes::from_static_str(feature.name))
+                .with_max_version_level(feature.finalized)
+                .with_min_version_level(feature.finalized)
+        })
+        .collect();
+    response
+        .with_supported_features(supported)
+        .with_finalized_features_epoch(finalized_epoch)
+        .with_finalized_features(finalized)
+}
+
+/// The answer to an ApiVersions request of a version that is not served, to be encoded as v0:
+/// error 35 and the range of ApiVersions itself, from which the client picks one (KIP-511).
+#[must_use]
+pub fn api_versions_unsupported() -> ApiVersionsResponse {
+    ApiVersionsResponse::default()
+        .with_error_code(ErrorCode::UnsupportedVersion.code())
+        .with_api_keys(vec![advertised(Api::ApiVersions.row())])
+}
+
+fn advertised(row: &ApiRow) -> ApiVersion {
+    ApiVersion::default()
+        .with_api_key(row.api.key())
+        .with_min_version(row.advertised_min)
+        .with_max_version(row.max)
+}
+
+const fn row(api: Api, min: i16, max: i16, flexible_from: i16) -> ApiRow {
+    ApiRow {
+        api,
+        min,
+        max,
+        advertised_min: min,
+        flexible_from,
+        codec_max: max,
+    }
+}
+
+/// Place in [`SERVED`] by key.
+static BY_KEY: [u8; KEYS] = {
+    let mut places = [ABSENT; KEYS];
+    let mut place = 0;
+    while place < SERVED.len() {
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
+        let key = SERVED[place].api as usize;
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
+        {
+            places[key] = place as u8;
+        }
+        place += 1;
+    }
+    places
+};
+
+const KEYS: usize = 128;
+const ABSENT: u8 = u8::MAX;
+const FEATURES_SINCE: i16 = 3;
+const ZERO_LEVELS_SINCE: i16 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_ordered_and_found_by_key() {
+        let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 60]);
+        for row in SERVED {
+            assert_eq!(Api::from_key(row.api.key()), Some(row.api));
+            assert_eq!(row.api.row().api, row.api);
+            assert!(row.advertised_min <= row.min && row.min <= row.codec_max);
+            assert!(row.codec_max <= row.max);
+        }
+        for key in [4, 7, 59, 61, 127, 128, 999, i16::MAX, -1, i16::MIN] {
+            assert_eq!(Api::from_key(key), None, "key {key}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_those_of_kafka_4_3() {
+        let ranges: Vec<(i16, i16, i16)> = SERVED
+            .iter()
+            .map(|row| (row.min, row.max, row.flexible_from))
+            .collect();
+        assert_eq!(
+            ranges,
+            [
+                (3, 13, 9),
+                (4, 18, 12),
+                (1, 11, 6),
+                (0, 13, 9),
+                (0, 6, 3),
+                (0, 4, 3),
+                (2, 7, 5),
+                (1, 6, 4),
+                (0, 5, 2),
+                (2, 4, 4),
+                (1, 4, 4),
+                (0, 2, 0),
+            ]
+        );
+        assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));
+        assert!(Api::Produce.serves(13) && !Api::Produce.serves(14));
+        assert!(!Api::ApiVersions.serves(-1));
+        assert_eq!(Api::ListOffsets.codec_version(11), 10);
+        assert_eq!(Api::ListOffsets.codec_version(9), 9);
+    }
+
+    #[test]
+    fn only_what_is_served_is_advertised() {
+        let answer = api_versions(4, 0, 0);
+        let keys: Vec<(i16, i16, i16)> = answer
+            .api_keys
+            .iter()
+            .map(|key| (key.api_key, key.min_version, key.max_version))
+            .collect();
+        assert_eq!(keys[0], (0, 0, 13), "Produce from 0");
+        assert_eq!(keys[2], (2, 1, 11));
+        assert_eq!(keys.len(), SERVED.len());
+        assert_eq!(answer.finalized_features_epoch, 0);
+        let supported: Vec<&str> = answer
+            .supported_features
+            .iter()
+            .map(|f| f.name.as_str())
+            .collect();
+        assert_eq!(supported, ["metadata.version", "kraft.version"]);
+        let older = api_versions(3, 7, 0);
+        assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");
+        assert_eq!(older.finalized_features.len(), 2);
+        assert_eq!(older.finalized_features[0].max_version_level, 30);
+        assert_eq!(older.finalized_features[0].min_version_level, 30);
+        assert_eq!(older.finalized_features_epoch, 7);
+        let oldest = api_versions(0, 7, 0);
+        assert!(oldest.supported_features.is_empty() && oldest.finalized_features.is_empty());
+        assert_eq!(oldest.finalized_features_epoch, -1);
+    }
+}
