@@ -1,1 +1,15 @@
-//! Under construction.
+//! The catalog: which topics exist, where their partitions live, how they are configured.
+//!
+//! Owns the immutable [`Image`] that every shard holds, the records that change it, their durable
+//! log ([`store`]), and the planning of topic changes ([`topics`]). Shard 0 writes; the others
+//! get each new image and never change it. Source of behaviour: Kafka's
+//! `ReplicationControlManager`.
+
+pub use image::{Image, Tombstone, TombstonePhase, Topic};
+pub use records::Record;
+pub use store::CatalogStore;
+
+pub mod image;
+pub mod records;
+pub mod store;
+pub mod topics;
