@@ -58,3 +58,7 @@ pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Most headers one record may carry; more is refused as an invalid record.
 pub const HEADERS_PER_RECORD_MAX: i32 = 1_000_000;
+
+/// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
+/// alone.
+pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;

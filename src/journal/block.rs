@@ -384,8 +384,7 @@ pub fn peek(bytes: &[u8], identity: &Identity) -> Result<BlockHeader, BlockFault
     };
     let zero = cursor.u32().ok_or(short)?;
     let used = header.used_bytes as usize;
-    if used < BLOCK_HEADER_BYTES
-        || used > BLOCK_USED_BYTES_MAX
+    if !(BLOCK_HEADER_BYTES..=BLOCK_USED_BYTES_MAX).contains(&used)
         || zero != 0
         || header.durable_through >= header.sequence
     {

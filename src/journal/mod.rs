@@ -12,7 +12,11 @@
 
 pub mod block;
 mod cursor;
+pub mod image;
+pub mod manifest;
+pub mod replay;
 pub mod ring;
+pub mod stranded;
 
 pub use block::Identity;
 pub use ring::{Geometry, JournalPoint, Ring};

@@ -63,8 +63,7 @@ impl Geometry {
         let block = u64::from(block_bytes_max);
         if !file_bytes.is_multiple_of(ALIGN)
             || !block.is_multiple_of(ALIGN)
-            || block < 2 * ALIGN
-            || block > BLOCK_BYTES_LIMIT
+            || !(2 * ALIGN..=BLOCK_BYTES_LIMIT).contains(&block)
             || file_bytes < block.saturating_add(ALIGN)
             || file_bytes
                 .checked_mul(u64::from(files))
