@@ -102,3 +102,6 @@ pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;
 /// Most unknown tagged fields in one request. Each costs a map node of some 450 bytes once
 /// decoded, against three bytes on the wire; real clients send none.
 pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
+/// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
+/// alone.
+pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
