@@ -1,1 +1,27 @@
-//! Under construction.
+//! The simulated machine: the second implementation of the seams in [`crate::io`].
+//!
+//! Owns a deterministic executor with virtual time ([`World`]), a disk with a write cache, faults
+//! and crashes ([`SimDisk`] over [`Medium`]), byte streams ([`net`]), a recorder of real disks
+//! whose traces are cut into crash images ([`recording`]), and the history checker that says
+//! whether a log kept its promises ([`checker`]). Must never name glommio, read a real clock, or
+//! let anything but the seed decide: a failing seed replays exactly.
+//!
+//! How a crash test goes: make a `World` and a `SimDisk`, spawn the code under test on runtimes of
+//! the world, run some steps, `World::crash`, `SimDisk::crash`, and start the code again on the
+//! disk that is returned.
+
+pub use disk::SimDisk;
+pub use faults::{Delays, FaultPlan, FaultRule, Operation};
+pub use medium::Medium;
+pub use random::Random;
+pub use world::{Event, Stalled, World};
+
+mod content;
+pub mod disk;
+mod executor;
+pub mod faults;
+mod filenode;
+pub mod medium;
+mod names;
+pub mod random;
+pub mod world;
