@@ -105,3 +105,30 @@ pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
 /// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
 /// alone.
 pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
+/// Most memory one executor registers with the kernel: it only serves reads in flight.
+pub const EXECUTOR_IO_MEMORY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Least memory one executor registers with the kernel: what the runtime insists on.
+pub const EXECUTOR_IO_MEMORY_BYTES_MIN: usize = 64 * 1024;
+
+/// Locked memory without which the runtime makes no executor at all.
+pub const EXECUTOR_MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
+
+/// Buffer space reserved for the first read of a connection that has something to say.
+pub const STREAM_READ_BYTES_MIN: usize = 16 * 1024;
+
+/// Largest buffer space reserved for one read of a connection that keeps filling it.
+pub const STREAM_READ_BYTES_MAX: usize = 256 * 1024;
+
+/// Slices in one vectored send: the kernel's own bound (`IOV_MAX`).
+pub const STREAM_SLICES_PER_SEND_MAX: usize = 1024;
+
+/// Connections the kernel completes ahead of their acceptance.
+pub const LISTEN_BACKLOG: i32 = 1024;
+
+/// Pause of an accept loop that has run out of descriptors or memory.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+
+/// Requests of one shard to others that are not answered yet, beyond which it admits no new work
+/// from its sockets; admission reopens at half of it.
+pub const MAILBOX_REQUESTS_MAX: usize = 1024;

@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use glommio::io::DmaBuffer;
+use glommio::io::{DmaBuffer, ReadResult};
 
 use crate::limits::BLOCK_ALIGN;
 
@@ -26,7 +26,9 @@ pub struct AlignedBuffer {
 }
 
 enum Storage {
-    Dma(DmaBuffer),
+    /// Counted, because a write in flight keeps the memory alive; written to only while this is
+    /// the one reference.
+    Dma(Rc<DmaBuffer>),
     Heap(HeapBuffer),
 }
 
@@ -71,7 +73,7 @@ impl AlignedBuffer {
         // any reference to them is made.
         unsafe { std::ptr::write_bytes(buffer.as_mut_ptr(), 0, buffer.len()) };
         AlignedBuffer {
-            storage: Storage::Dma(buffer),
+            storage: Storage::Dma(Rc::new(buffer)),
         }
     }
 
@@ -94,7 +96,7 @@ impl AlignedBuffer {
     pub fn shorten(&mut self, length: usize) {
         assert!(length <= self.len() && length.is_multiple_of(BLOCK_ALIGN));
         match &mut self.storage {
-            Storage::Dma(buffer) => buffer.trim_to_size(length),
+            Storage::Dma(buffer) => unshared(buffer).trim_to_size(length),
             Storage::Heap(buffer) => buffer.length = length,
         }
     }
@@ -103,13 +105,7 @@ impl AlignedBuffer {
     #[must_use]
     pub fn freeze(self, home: &Home) -> FrozenBuffer {
         let written = Rc::new(self);
-        let shared = HomeBound {
-            memory: written.as_ptr(),
-            length: written.len(),
-            keep: ManuallyDrop::new(Rc::clone(&written)),
-            home: home.sender.clone(),
-            thread: home.thread,
-        };
+        let shared = HomeBound::new(&written, Keep::Written(Rc::clone(&written)), home);
         FrozenBuffer {
             written,
             bytes: Bytes::from_owner(shared),
@@ -122,17 +118,11 @@ impl AlignedBuffer {
         self.freeze(home).bytes
     }
 
-    pub(super) fn as_dma(&self) -> Option<&DmaBuffer> {
+    /// The runtime's own handle of the memory; `None` for ordinary heap memory.
+    pub(super) fn as_dma(&self) -> Option<&Rc<DmaBuffer>> {
         match &self.storage {
             Storage::Dma(buffer) => Some(buffer),
             Storage::Heap(_) => None,
-        }
-    }
-
-    fn as_ptr(&self) -> *const u8 {
-        match &self.storage {
-            Storage::Dma(buffer) => buffer.as_ptr(),
-            Storage::Heap(buffer) => buffer.memory.as_ptr(),
         }
     }
 }
@@ -154,13 +144,19 @@ impl std::ops::Deref for AlignedBuffer {
 impl std::ops::DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.storage {
-            Storage::Dma(buffer) => buffer.as_bytes_mut(),
+            Storage::Dma(buffer) => unshared(buffer).as_bytes_mut(),
             // SAFETY: as in `deref`, and `&mut self` excludes every other reference.
             Storage::Heap(buffer) => unsafe {
                 std::slice::from_raw_parts_mut(buffer.memory.as_ptr(), buffer.length)
             },
         }
     }
+}
+
+/// Only a write shares the memory, and a write needs the buffer in an `Rc` of its own, out of
+/// which no `&mut` leads.
+fn unshared(buffer: &mut Rc<DmaBuffer>) -> &mut DmaBuffer {
+    Rc::get_mut(buffer).expect("invariant: a buffer that is being written is not changed")
 }
 
 impl HeapBuffer {
@@ -191,8 +187,26 @@ pub struct Home {
     receiver: Receiver<Returned>,
 }
 
+/// Shares what a file read returned, without a copy.
+pub(super) fn share_read(result: ReadResult, home: &Home) -> Bytes {
+    if result.is_empty() {
+        return Bytes::new();
+    }
+    let memory: *const [u8] = &*result;
+    // SAFETY: the memory belongs to `result`, which the owner keeps alive and nobody writes to.
+    let memory = unsafe { &*memory };
+    Bytes::from_owner(HomeBound::new(memory, Keep::Read(result), home))
+}
+
+/// What keeps shared memory alive.
+#[allow(dead_code, reason = "held only to be dropped at home")]
+enum Keep {
+    Written(Rc<AlignedBuffer>),
+    Read(ReadResult),
+}
+
 /// A buffer on its way home.
-struct Returned(#[allow(dead_code, reason = "held only to be dropped at home")] Rc<AlignedBuffer>);
+struct Returned(#[allow(dead_code, reason = "held only to be dropped at home")] Keep);
 
 // SAFETY: a `Returned` is made by `HomeBound::drop`, which gives up its only reference, and is
 // taken apart in `Home::collect` on the home thread; the counter is never touched in between.
@@ -211,16 +225,14 @@ impl Home {
     }
 
     /// Frees the buffers whose last reader was on another thread. Bounded by the number of
-    /// buffers handed out; call it once a turn.
-    pub fn collect(&self) {
+    /// buffers handed out; call it once a turn. Returns how many it freed.
+    pub fn collect(&self) -> usize {
         assert_eq!(
             self.thread,
             std::thread::current().id(),
             "buffers are freed at home only"
         );
-        while let Ok(returned) = self.receiver.try_recv() {
-            drop(returned);
-        }
+        self.receiver.try_iter().map(drop).count()
     }
 }
 
@@ -234,12 +246,24 @@ impl Default for Home {
 struct HomeBound {
     memory: *const u8,
     length: usize,
-    keep: ManuallyDrop<Rc<AlignedBuffer>>,
+    keep: ManuallyDrop<Keep>,
     home: Sender<Returned>,
     thread: ThreadId,
 }
 
-// SAFETY: other threads only read `memory[..length]`, which nobody writes after `freeze`, and
+impl HomeBound {
+    fn new(memory: &[u8], keep: Keep, home: &Home) -> HomeBound {
+        HomeBound {
+            memory: memory.as_ptr(),
+            length: memory.len(),
+            keep: ManuallyDrop::new(keep),
+            home: home.sender.clone(),
+            thread: home.thread,
+        }
+    }
+}
+
+// SAFETY: other threads only read `memory[..length]`, which nobody writes after the hand-over, and
 // `keep` is cloned and dropped on the home thread only (see `Drop`).
 unsafe impl Send for HomeBound {}
 // SAFETY: as above; shared access is reading.

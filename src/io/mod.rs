@@ -21,6 +21,13 @@ use bytes::{Bytes, BytesMut};
 pub use buffers::AlignedBuffer;
 
 pub mod buffers;
+pub mod clock;
+pub mod executor;
+pub mod file;
+pub mod listener;
+pub mod lock;
+pub mod mailbox;
+pub mod stream;
 
 /// A boxed single-threaded future: what the seams return.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

@@ -1,0 +1,464 @@
+//! One pinned executor per shard, and the runtime seam on top of it.
+//!
+//! Owns the threads of the shards: [`run_shards`] starts them, pins each to a core, and waits for
+//! their end. [`GlommioRuntime`] is what a shard uses of its executor.
+//!
+//! Must never create a task queue (a queue with a latency demand stalls for good) and never run
+//! blocking work on a pinned thread: helper threads call [`unpin_current_thread`] first.
+//!
+//! Invariants: no shard runs before every executor exists, so a machine without io_uring or
+//! lockable memory is a start-up error and not half a broker.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::{LocalFuture, Monotonic, Runtime, clock, file};
+use crate::ids::ShardId;
+use crate::limits::{EXECUTOR_IO_MEMORY_BYTES_MAX, EXECUTOR_IO_MEMORY_BYTES_MIN};
+
+/// How executors are built.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExecutorOptions {
+    /// How long an idle shard polls before it sleeps. Zero sleeps at once. Spinning makes a wake
+    /// from another shard cheap, and starves the kernel's workers of this core: anything over
+    /// 50 us slows syncs down.
+    pub spin_before_park: Duration,
+}
+
+/// Why the shards ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ShardsError<E: fmt::Display + fmt::Debug> {
+    /// An executor could not be made; no shard ran.
+    #[error("shard {shard} cannot start: {source}")]
+    Start {
+        /// The shard.
+        shard: ShardId,
+        /// What the runtime reported.
+        source: io::Error,
+    },
+    /// A shard returned an error, the first one to do so.
+    #[error("shard {shard}: {error}")]
+    Failed {
+        /// The shard.
+        shard: ShardId,
+        /// What it returned.
+        error: E,
+    },
+    /// A shard panicked. The other shards may still be running: the process has to exit.
+    #[error("shard {shard} panicked: {message}")]
+    Panicked {
+        /// The shard.
+        shard: ShardId,
+        /// The panic's text.
+        message: String,
+    },
+}
+
+/// The cores this process may use, ascending; never empty.
+#[must_use]
+pub fn cores() -> Vec<usize> {
+    let allowed = process_cpus();
+    let mut cores: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|core| core.id)
+        .filter(|&core| allowed.as_ref().is_none_or(|set| set.is_set(core)))
+        .collect();
+    cores.sort_unstable();
+    if cores.is_empty() {
+        cores.push(0);
+    }
+    cores
+}
+
+/// Undoes the pinning that a thread inherited from the shard that started it.
+pub fn unpin_current_thread() {
+    if let Some(cpus) = process_cpus() {
+        // Staying pinned is slower and nothing worse.
+        let _ = sched_setaffinity(None, cpus);
+    }
+}
+
+/// Memory that each of `shards` executors may register with the kernel under the process's limit
+/// of locked memory. Each of an executor's three rings counts it.
+#[must_use]
+pub fn io_memory_bytes(shards: usize) -> usize {
+    let Some(limit) = getrlimit(Resource::Memlock).current else {
+        return EXECUTOR_IO_MEMORY_BYTES_MAX;
+    };
+    let share = limit / (RINGS_PER_EXECUTOR * shards.max(1) as u64);
+    usize::try_from(share)
+        .unwrap_or(usize::MAX)
+        .clamp(EXECUTOR_IO_MEMORY_BYTES_MIN, EXECUTOR_IO_MEMORY_BYTES_MAX)
+        & !4095
+}
+
+/// Runs one shard per element of `seeds`, each on its own thread pinned to a core (with more
+/// shards than cores the pins wrap around), and returns when all have ended.
+///
+/// `run` is called on the shard's thread inside its executor. Returns the first error; a panic is
+/// returned at once, without waiting for the others.
+pub fn run_shards<T, E, F, R>(
+    options: ExecutorOptions,
+    seeds: Vec<T>,
+    run: R,
+) -> Result<(), ShardsError<E>>
+where
+    T: Send + 'static,
+    E: fmt::Display + fmt::Debug + Send + 'static,
+    F: Future<Output = Result<(), E>> + 'static,
+    R: Fn(ShardId, T) -> F + Send + Sync + 'static,
+{
+    let count = seeds.len();
+    let cores = cores();
+    let run = Arc::new(run);
+    let (ready_sender, ready) = crossbeam_channel::bounded(count);
+    let (end_sender, ends) = crossbeam_channel::bounded(count);
+    let mut starts = Vec::with_capacity(count);
+    let mut threads = Vec::with_capacity(count);
+    for (index, seed) in seeds.into_iter().enumerate() {
+        let shard = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
+        let core = cores[index % cores.len()];
+        let (start_sender, start) = crossbeam_channel::bounded(1);
+        let place = ShardThread {
+            shard,
+            core,
+            io_memory_bytes: io_memory_bytes(count),
+            options,
+            ready: ready_sender.clone(),
+            start,
+            ends: end_sender.clone(),
+        };
+        let run = Arc::clone(&run);
+        let thread = std::thread::Builder::new()
+            .name(format!("shard-{shard}"))
+            .spawn(move || place.run(|| run(shard, seed)))
+            .map_err(|source| ShardsError::Start { shard, source })?;
+        starts.push(start_sender);
+        threads.push(thread);
+    }
+    drop((ready_sender, end_sender));
+
+    for (shard, made) in ready.iter().take(count) {
+        if let Err(source) = made {
+            // Dropping the start senders ends the threads that wait for them.
+            drop(starts);
+            for thread in threads {
+                let _ = thread.join();
+            }
+            return Err(ShardsError::Start { shard, source });
+        }
+    }
+    for start in &starts {
+        let _ = start.send(());
+    }
+    first_end(&ends, count)?;
+    for thread in threads {
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+/// Runs `task` on an executor of the calling thread, unpinned: for offline commands and tests.
+pub fn run_here<T>(task: impl Future<Output = T>) -> io::Result<T> {
+    let executor = LocalExecutorBuilder::new(Placement::Unbound)
+        .io_memory(EXECUTOR_IO_MEMORY_BYTES_MIN)
+        .preempt_timer(PREEMPT_TIMER)
+        .make()
+        .map_err(file::io_error)?;
+    Ok(executor.run(task))
+}
+
+/// What a shard uses of its executor. Made and used inside it.
+pub struct GlommioRuntime {
+    random: RefCell<RandomPool>,
+}
+
+impl GlommioRuntime {
+    /// The runtime of the current thread's executor.
+    #[must_use]
+    pub fn new() -> GlommioRuntime {
+        GlommioRuntime {
+            random: RefCell::new(RandomPool {
+                words: [0; RANDOM_POOL_WORDS],
+                unused: 0,
+            }),
+        }
+    }
+}
+
+impl Default for GlommioRuntime {
+    fn default() -> GlommioRuntime {
+        GlommioRuntime::new()
+    }
+}
+
+impl Runtime for GlommioRuntime {
+    fn now(&self) -> Monotonic {
+        clock::now()
+    }
+
+    fn wall_ms(&self) -> i64 {
+        clock::wall_ms()
+    }
+
+    fn sleep_until(&self, deadline: Monotonic) -> LocalFuture<'static, ()> {
+        Box::pin(async move {
+            // The timer wheel rounds, so that one wait may end a little early.
+            loop {
+                let left_ns = deadline.0.saturating_sub(clock::now().0);
+                if left_ns == 0 {
+                    return;
+                }
+                glommio::timer::sleep(Duration::from_nanos(left_ns)).await;
+            }
+        })
+    }
+
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        glommio::spawn_local(task).detach();
+    }
+
+    fn yield_now(&self) -> LocalFuture<'static, ()> {
+        // The task goes to the back of the ready queue. Completions and foreign wakes are seen at
+        // the next tick of the preemption timer at the latest.
+        Box::pin(glommio_yield())
+    }
+
+    fn random(&self) -> u64 {
+        self.random.borrow_mut().next()
+    }
+}
+
+async fn glommio_yield() {
+    glommio::executor().yield_now().await;
+}
+
+/// Random words fetched from the operating system many at a time.
+struct RandomPool {
+    words: [u64; RANDOM_POOL_WORDS],
+    unused: usize,
+}
+
+impl RandomPool {
+    fn next(&mut self) -> u64 {
+        if self.unused == 0 {
+            let mut bytes = [0u8; RANDOM_POOL_WORDS * 8];
+            getrandom::fill(&mut bytes).expect("invariant: the kernel has random bytes");
+            for (word, bytes) in self.words.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = bytes
+                    .iter()
+                    .fold(0, |word, &byte| (word << 8) | u64::from(byte));
+            }
+            self.unused = RANDOM_POOL_WORDS;
+        }
+        self.unused -= 1;
+        std::mem::take(&mut self.words[self.unused])
+    }
+}
+
+/// One shard's thread, before it runs.
+struct ShardThread<E> {
+    shard: ShardId,
+    core: usize,
+    io_memory_bytes: usize,
+    options: ExecutorOptions,
+    ready: Sender<(ShardId, io::Result<()>)>,
+    start: Receiver<()>,
+    ends: Sender<ShardEnd<E>>,
+}
+
+struct ShardEnd<E> {
+    shard: ShardId,
+    result: Result<Result<(), E>, Box<dyn Any + Send>>,
+}
+
+impl<E> ShardThread<E> {
+    fn run<F>(self, future: impl FnOnce() -> F)
+    where
+        F: Future<Output = Result<(), E>> + 'static,
+    {
+        let executor = match self.executor() {
+            Ok(executor) => executor,
+            Err(error) => {
+                let _ = self.ready.send((self.shard, Err(error)));
+                return;
+            }
+        };
+        let _ = self.ready.send((self.shard, Ok(())));
+        drop(self.ready);
+        if self.start.recv().is_err() {
+            return;
+        }
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            executor.run(async move { future().await })
+        }));
+        let _ = self.ends.send(ShardEnd {
+            shard: self.shard,
+            result,
+        });
+    }
+
+    fn executor(&self) -> io::Result<LocalExecutor> {
+        let mut builder = LocalExecutorBuilder::new(Placement::Fixed(self.core))
+            .io_memory(self.io_memory_bytes)
+            .preempt_timer(PREEMPT_TIMER)
+            .blocking_thread_pool_placement(PoolPlacement::Unbound(1));
+        if !self.options.spin_before_park.is_zero() {
+            builder = builder.spin_before_park(self.options.spin_before_park);
+        }
+        builder.make().map_err(file::io_error)
+    }
+}
+
+/// Waits for `count` ends, or for the first panic; returns the first error.
+fn first_end<E: fmt::Display + fmt::Debug>(
+    ends: &Receiver<ShardEnd<E>>,
+    count: usize,
+) -> Result<(), ShardsError<E>> {
+    let mut first = Ok(());
+    for ShardEnd { shard, result } in ends.iter().take(count) {
+        match result {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => first = first.and(Err(ShardsError::Failed { shard, error })),
+            Err(payload) => {
+                let message = panic_text(payload.as_ref());
+                return Err(ShardsError::Panicked { shard, message });
+            }
+        }
+    }
+    first
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "no message".to_owned()
+    }
+}
+
+/// The cores the process started with; asked once, before any thread is pinned.
+fn process_cpus() -> Option<&'static CpuSet> {
+    static CPUS: OnceLock<Option<CpuSet>> = OnceLock::new();
+    // The main thread's mask: the calling thread may be pinned already.
+    CPUS.get_or_init(|| sched_getaffinity(rustix::process::getpid().into()).ok())
+        .as_ref()
+}
+
+/// Rings of one executor: main, latency and polled.
+const RINGS_PER_EXECUTOR: u64 = 3;
+
+/// The executor looks at completions and foreign wakes at least this often while tasks are ready.
+/// The default of 100 ms would let one busy task hold up every commit of the shard.
+const PREEMPT_TIMER: Duration = Duration::from_micros(500);
+
+const RANDOM_POOL_WORDS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn shards_run_pinned_with_their_seeds_and_the_first_error_returns() {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let ended: Result<(), ShardsError<String>> = run_shards(
+            ExecutorOptions::default(),
+            vec!["a", "b", "c"],
+            move |shard, seed| {
+                let sender = sender.clone();
+                async move {
+                    let cpus = sched_getaffinity(None).expect("affinity");
+                    let _ = sender.send((shard.0, seed, cpus.count()));
+                    if shard.0 == 1 {
+                        Err(format!("{seed} ends"))
+                    } else {
+                        Ok(())
+                    }
+                }
+            },
+        );
+        let mut seen: Vec<_> = receiver.try_iter().collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [(0, "a", 1), (1, "b", 1), (2, "c", 1)]);
+        assert_eq!(ended.expect_err("error").to_string(), "shard 1: b ends");
+    }
+
+    #[test]
+    fn a_panic_is_returned_at_once() {
+        let ended: Result<(), ShardsError<String>> =
+            run_shards(ExecutorOptions::default(), vec![()], |_, ()| async {
+                panic!("on purpose");
+            });
+        assert_eq!(
+            ended.expect_err("panic").to_string(),
+            "shard 0 panicked: on purpose"
+        );
+    }
+
+    #[test]
+    fn the_runtime_yields_sleeps_and_spawns() {
+        run_here(async {
+            let runtime = GlommioRuntime::new();
+            let order = Rc::new(RefCell::new(Vec::new()));
+            for name in ["first", "second"] {
+                let order = Rc::clone(&order);
+                runtime.spawn(Box::pin(async move { order.borrow_mut().push(name) }));
+            }
+            runtime.yield_now().await;
+            assert_eq!(*order.borrow(), ["first", "second"]);
+
+            let deadline = runtime.now().plus_ms(3);
+            runtime.sleep_until(deadline).await;
+            assert!(runtime.now() >= deadline);
+            runtime.sleep_until(Monotonic(0)).await;
+            assert_ne!(runtime.random(), runtime.random());
+        })
+        .expect("executor");
+    }
+
+    #[test]
+    fn a_busy_yielding_task_does_not_hold_up_timers() {
+        run_here(async {
+            let runtime = GlommioRuntime::new();
+            let fired = Rc::new(Cell::new(false));
+            let sets = Rc::clone(&fired);
+            let timer = runtime.sleep_until(runtime.now().plus_ms(2));
+            runtime.spawn(Box::pin(async move {
+                timer.await;
+                sets.set(true);
+            }));
+            let given_up = runtime.now().plus_ms(5_000);
+            let start = runtime.now();
+            while !fired.get() && runtime.now() < given_up {
+                runtime.yield_now().await;
+            }
+            let waited_ms = runtime.now().ms_since(start);
+            assert!(fired.get() && waited_ms < 90, "fired after {waited_ms} ms");
+        })
+        .expect("executor");
+    }
+
+    #[test]
+    fn registered_memory_fits_the_limit() {
+        assert!(io_memory_bytes(1) >= io_memory_bytes(64));
+        assert!(io_memory_bytes(100_000) == EXECUTOR_IO_MEMORY_BYTES_MIN);
+        assert!(!cores().is_empty());
+    }
+}
