@@ -43,40 +43,22 @@ fn main() {
     for (records, value_bytes, name) in SHAPES {
         let batch = build(Compression::None, records, value_bytes);
         measure(&format!("{name}, create time"), records, &batch, &RULES);
-        let rules = ValidateRules {
-            timestamp_type: TimestampType::LogAppendTime,
-            ..RULES
-        };
+        let rules = ValidateRules { timestamp_type: TimestampType::LogAppendTime, ..RULES };
         measure(&format!("{name}, append time"), records, &batch, &rules);
     }
-    for codec in [
-        Compression::Gzip,
-        Compression::Snappy,
-        Compression::Lz4,
-        Compression::Zstd,
-    ] {
+    for codec in [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd] {
         let batch = build(codec, 64, 1000);
         measure(&format!("64 KiB in {}", codec.name()), 64, &batch, &RULES);
     }
-    let rules = ValidateRules {
-        compression: CompressionTarget::Lz4(9),
-        ..RULES
-    };
+    let rules = ValidateRules { compression: CompressionTarget::Lz4(9), ..RULES };
     let batch = build(Compression::None, 64, 1000);
-    measure(
-        "64 KiB, compressed for the topic by lz4",
-        64,
-        &batch,
-        &rules,
-    );
+    measure("64 KiB, compressed for the topic by lz4", 64, &batch, &rules);
 }
 
 fn build(codec: Compression, records: usize, value_bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::new(CompressionTarget::of(codec));
     for n in 0..records {
-        let value: Vec<u8> = (0..value_bytes)
-            .map(|m| (m * 7 % 61 + n % 13) as u8)
-            .collect();
+        let value: Vec<u8> = (0..value_bytes).map(|m| (m * 7 % 61 + n % 13) as u8).collect();
         builder.push(NOW_MS + n as i64, None, Some(&value), &[]);
     }
     Bytes::from(builder.finish())

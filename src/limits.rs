@@ -82,12 +82,14 @@ pub const MESSAGES_PER_TURN_MAX: usize = 256;
 
 /// Producer ids reserved at once, as in Apache Kafka.
 pub const PRODUCER_ID_BLOCK: i64 = 1000;
+
 /// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// Most rejected records named in one answer: a batch of tiny records could otherwise be answered
 /// with a response hundreds of times its size. The count in the message stays exact.
 pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;
+
 /// Bytes one socket read asks for when nothing is known about what comes; also the most that is
 /// reserved on the word of a length prefix alone.
 pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
@@ -102,9 +104,11 @@ pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;
 /// Most unknown tagged fields in one request. Each costs a map node of some 450 bytes once
 /// decoded, against three bytes on the wire; real clients send none.
 pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
+
 /// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
 /// alone.
 pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
+
 /// Most memory one executor registers with the kernel: it only serves reads in flight.
 pub const EXECUTOR_IO_MEMORY_BYTES_MAX: usize = 1024 * 1024;
 

@@ -88,22 +88,14 @@ fn raw_frames_are_what_they_are_told() {
 #[test]
 fn short_requests_fit_every_version_they_are_made_for() {
     use support::requests::*;
-    let topic = Topic {
-        id: uuid::Uuid::from_bytes([1; 16]),
-        ..Topic::named("t")
-    };
+    let topic = Topic { id: uuid::Uuid::from_bytes([1; 16]), ..Topic::named("t") };
     let frame_bytes = |frame: Vec<u8>| assert!(frame.len() > 10);
     for version in 3..=13 {
         let request = produce(version, &topic, 0, -1, Batch::of_values(["v"]).encode());
         frame_bytes(request_frame(version, 1, None, &request));
     }
     for version in 4..=18 {
-        frame_bytes(request_frame(
-            version,
-            1,
-            None,
-            &fetch(version, &topic, 0, 7),
-        ));
+        frame_bytes(request_frame(version, 1, None, &fetch(version, &topic, 0, 7)));
     }
     for version in 1..=11 {
         frame_bytes(request_frame(version, 1, None, &list_offsets("t", 0, -1)));
@@ -119,12 +111,7 @@ fn short_requests_fit_every_version_they_are_made_for() {
     }
     frame_bytes(request_frame(6, 1, None, &delete_topic_state("t")));
     for version in 0..=5 {
-        frame_bytes(request_frame(
-            version,
-            1,
-            None,
-            &init_producer_id(Some("x")),
-        ));
+        frame_bytes(request_frame(version, 1, None, &init_producer_id(Some("x"))));
     }
 }
 
@@ -137,10 +124,8 @@ fn the_checksum_is_crc_32c() {
 
 #[test]
 fn batches_read_back_and_the_codec_agrees() {
-    let mut second = Record::keyed("k", "v2")
-        .header("h", Some(b"1"))
-        .header("h", None)
-        .header("", Some(b""));
+    let mut second =
+        Record::keyed("k", "v2").header("h", Some(b"1")).header("h", None).header("", Some(b""));
     second.timestamp_delta = 300;
     let batch = Batch {
         base_offset: 40,
@@ -153,14 +138,8 @@ fn batches_read_back_and_the_codec_agrees() {
     assert_eq!(read.len(), 2);
     let read = &read[0];
     assert!(read.crc_is_valid);
-    assert_eq!(
-        (read.attributes, read.last_offset_delta),
-        (TRANSACTIONAL, 1)
-    );
-    assert_eq!(
-        (read.producer_id, read.producer_epoch, read.base_sequence),
-        (5, 2, 9)
-    );
+    assert_eq!((read.attributes, read.last_offset_delta), (TRANSACTIONAL, 1));
+    assert_eq!((read.producer_id, read.producer_epoch, read.base_sequence), (5, 2, 9));
     assert_eq!(read.max_timestamp, read.base_timestamp + 300);
     assert_eq!(read.records[1].offset, 41);
     assert_eq!(read.records[1].headers.len(), 3, "duplicates kept");
@@ -197,10 +176,7 @@ fn every_field_of_a_batch_can_lie() {
     record.length = Some(1);
     record.offset_delta = Some(-1);
     record.header_count = Some(64);
-    assert_eq!(
-        Batch::of(vec![record]).encoded_records(),
-        b"\x02\0\0\x01\x01\x02a\x80\x01"
-    );
+    assert_eq!(Batch::of(vec![record]).encoded_records(), b"\x02\0\0\x01\x01\x02a\x80\x01");
 }
 
 #[test]
@@ -238,10 +214,7 @@ fn a_process_is_started_terminated_killed_and_restarted() {
     assert_ne!(broker.process_id(), first);
     let ended = broker.terminate();
     assert_eq!(ended.code, Some(0));
-    assert_eq!(
-        ended.stdout,
-        "starting\nready 127.0.0.1:1, 127.0.0.1:2\nbye\n"
-    );
+    assert_eq!(ended.stdout, "starting\nready 127.0.0.1:1, 127.0.0.1:2\nbye\n");
     assert!(!broker.is_running());
     std::fs::write(broker.data_directory().join("fail"), "").expect("write");
     let ended = broker.start_failing();

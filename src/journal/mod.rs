@@ -17,6 +17,7 @@ pub mod manifest;
 pub mod replay;
 pub mod ring;
 pub mod stranded;
+pub mod writer;
 
 pub use block::Identity;
 pub use ring::{Geometry, JournalPoint, Ring};

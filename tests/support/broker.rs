@@ -190,12 +190,7 @@ impl Broker {
             .unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
         let (stdout, lines) = follow(child.stdout.take().expect("piped"));
         let (stderr, _) = follow(child.stderr.take().expect("piped"));
-        let mut running = Running {
-            child,
-            addresses: Vec::new(),
-            stdout,
-            stderr,
-        };
+        let mut running = Running { child, addresses: Vec::new(), stdout, stderr };
         match wait_ready(&lines, Instant::now() + READY_TIMEOUT) {
             Some(addresses) => {
                 running.addresses = addresses;
@@ -228,21 +223,14 @@ impl Drop for Broker {
 
 impl Running {
     fn ended(&self, status: ExitStatus) -> Ended {
-        Ended {
-            code: status.code(),
-            stdout: drained(&self.stdout),
-            stderr: drained(&self.stderr),
-        }
+        Ended { code: status.code(), stdout: drained(&self.stdout), stderr: drained(&self.stderr) }
     }
 }
 
 /// The addresses on a `ready` line; `None` for any other line.
 pub fn parse_ready(line: &str) -> Option<Vec<SocketAddr>> {
     let addresses = line.trim_end().strip_prefix("ready ")?;
-    addresses
-        .split(", ")
-        .map(|address| address.trim().parse().ok())
-        .collect()
+    addresses.split(", ").map(|address| address.trim().parse().ok()).collect()
 }
 
 fn wait_ready(lines: &Receiver<String>, deadline: Instant) -> Option<Vec<SocketAddr>> {

@@ -43,11 +43,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Client {
-            stream,
-            next_correlation_id: 1,
-            client_id: Some("raw-client".to_owned()),
-        })
+        Ok(Client { stream, next_correlation_id: 1, client_id: Some("raw-client".to_owned()) })
     }
 
     /// The client id of further requests; `None` is null on the wire.
@@ -84,11 +80,7 @@ impl Client {
         self.next_correlation_id = correlation_id.wrapping_add(1);
         let frame = request_frame(version, correlation_id, self.client_id.as_deref(), request);
         self.send_frame(&frame);
-        Sent {
-            correlation_id,
-            version,
-            request: PhantomData,
-        }
+        Sent { correlation_id, version, request: PhantomData }
     }
 
     /// Receives the response of `sent`, which must be the next one on this connection.
@@ -261,8 +253,5 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -4,10 +4,7 @@
 //! Include it with `mod support;` (or `#[path = "support/mod.rs"]` from a deeper folder). It is
 //! the independent witness: it shares no code with `src/`, only the codec library's structures for
 //! typed requests. Every wait is bounded; a broken promise panics with what was seen.
-#![allow(
-    dead_code,
-    reason = "each test binary uses its own part of this library"
-)]
+#![allow(dead_code, reason = "each test binary uses its own part of this library")]
 
 pub mod batch;
 pub mod broker;

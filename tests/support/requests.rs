@@ -27,10 +27,7 @@ pub struct Topic {
 impl Topic {
     /// A topic of which only the name is known.
     pub fn named(name: &str) -> Topic {
-        Topic {
-            name: name.to_owned(),
-            id: Uuid::nil(),
-        }
+        Topic { name: name.to_owned(), id: Uuid::nil() }
     }
 
     /// Its name as the codec wants it.
@@ -45,9 +42,7 @@ pub fn create_topic(name: &str, partitions: i32) -> CreateTopicsRequest {
         .with_name(Topic::named(name).wire_name())
         .with_num_partitions(partitions)
         .with_replication_factor(1);
-    CreateTopicsRequest::default()
-        .with_topics(vec![topic])
-        .with_timeout_ms(10_000)
+    CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000)
 }
 
 /// DeleteTopics v1-5 for one topic.
@@ -60,9 +55,7 @@ pub fn delete_topic(name: &str) -> DeleteTopicsRequest {
 /// DeleteTopics v6 for one topic, by name.
 pub fn delete_topic_state(name: &str) -> DeleteTopicsRequest {
     let topic = DeleteTopicState::default().with_name(Some(Topic::named(name).wire_name()));
-    DeleteTopicsRequest::default()
-        .with_topics(vec![topic])
-        .with_timeout_ms(10_000)
+    DeleteTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000)
 }
 
 /// Metadata (v4 on) for some topics, without creating them; none given means all.
@@ -83,19 +76,14 @@ pub fn produce(
     acks: i16,
     set: Bytes,
 ) -> ProduceRequest {
-    let data = PartitionProduceData::default()
-        .with_index(partition)
-        .with_records(Some(set));
+    let data = PartitionProduceData::default().with_index(partition).with_records(Some(set));
     let mut entry = TopicProduceData::default().with_partition_data(vec![data]);
     if version >= 13 {
         entry.topic_id = topic.id;
     } else {
         entry.name = topic.wire_name();
     }
-    ProduceRequest::default()
-        .with_acks(acks)
-        .with_timeout_ms(10_000)
-        .with_topic_data(vec![entry])
+    ProduceRequest::default().with_acks(acks).with_timeout_ms(10_000).with_topic_data(vec![entry])
 }
 
 /// Fetch of one partition outside any session: answers at once, up to 1 MiB.
@@ -120,21 +108,16 @@ pub fn fetch(version: i16, topic: &Topic, partition: i32, offset: i64) -> FetchR
 
 /// ListOffsets of one partition; -1 is the end, -2 the start, otherwise a time in ms.
 pub fn list_offsets(name: &str, partition: i32, timestamp: i64) -> ListOffsetsRequest {
-    let entry = ListOffsetsPartition::default()
-        .with_partition_index(partition)
-        .with_timestamp(timestamp);
+    let entry =
+        ListOffsetsPartition::default().with_partition_index(partition).with_timestamp(timestamp);
     let topic = ListOffsetsTopic::default()
         .with_name(Topic::named(name).wire_name())
         .with_partitions(vec![entry]);
-    ListOffsetsRequest::default()
-        .with_replica_id(BrokerId(-1))
-        .with_topics(vec![topic])
+    ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic])
 }
 
 /// InitProducerId, of an idempotent producer if no transactional id is given.
 pub fn init_producer_id(transactional_id: Option<&str>) -> InitProducerIdRequest {
     let id = transactional_id.map(|id| TransactionalId(StrBytes::from_string(id.to_owned())));
-    InitProducerIdRequest::default()
-        .with_transactional_id(id)
-        .with_transaction_timeout_ms(60_000)
+    InitProducerIdRequest::default().with_transactional_id(id).with_transaction_timeout_ms(60_000)
 }
