@@ -207,10 +207,7 @@ impl Record {
             put_nullable(&mut body, Some(name));
             put_nullable(&mut body, value.as_deref());
         }
-        put_varint(
-            out,
-            i64::from(self.length.unwrap_or_else(|| body.len() as i32)),
-        );
+        put_varint(out, i64::from(self.length.unwrap_or(body.len() as i32)));
         out.put_slice(&body);
     }
 }
