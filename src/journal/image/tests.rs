@@ -217,7 +217,7 @@ fn nonsense_with_a_good_checksum_is_refused() {
     assert_eq!(edited(12, &[2, 0, 0, 0]), Ok(example()));
 }
 
-fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
+fn any_producer() -> impl Strategy<Value = ProducerRow> {
     let offset = || (0i64..i64::MAX).prop_map(Offset);
     let batch = (
         any::<i32>(),
@@ -237,7 +237,7 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
                 }
             },
         );
-    let producer = (
+    (
         (
             any::<i64>(),
             any::<i16>(),
@@ -258,7 +258,11 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
                 open_transaction_first_offset,
                 batches,
             },
-        );
+        )
+}
+
+fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
+    let offset = || (0i64..i64::MAX).prop_map(Offset);
     let offline = (".{0,40}", any::<u64>()).prop_map(|(reason, stranded_bytes)| OfflineRow {
         reason,
         stranded_bytes,
@@ -274,7 +278,7 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
             any::<u32>(),
         ),
         prop::collection::vec((any::<i32>().prop_map(LeaderEpoch), offset()), 0..4),
-        prop::collection::vec(producer, 0..4),
+        prop::collection::vec(any_producer(), 0..4),
         prop::option::of(offline),
     )
         .prop_map(move |(head, epochs, producers, offline)| PartitionRow {
