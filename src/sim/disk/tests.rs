@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::ids::ShardId;
-use crate::io::Runtime;
 
 fn path(text: &str) -> &Path {
     Path::new(text)
