@@ -36,7 +36,7 @@ pub type Inode = u64;
 pub type Sequence = u64;
 
 /// A file system with a write cache.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Medium {
     files: BTreeMap<Inode, FileNode>,
     names: Names,
@@ -51,10 +51,16 @@ impl Medium {
     /// An empty file system: `/` and nothing else.
     #[must_use]
     pub fn new() -> Medium {
-        let mut medium = Medium::default();
-        medium.inode_next = ROOT + 1;
-        medium.names.add_directory(ROOT);
-        medium
+        let mut names = Names::default();
+        names.add_directory(ROOT);
+        Medium {
+            files: BTreeMap::new(),
+            names,
+            inode_next: ROOT + 1,
+            sequence: 0,
+            used_bytes: 0,
+            unlinked: false,
+        }
     }
 
     /// Bytes of disk space in use.
@@ -575,6 +581,12 @@ impl Medium {
         self.used_bytes = used_bytes;
         let mut files = self.files.keys();
         self.unlinked = files.any(|inode| !reachable.contains(inode));
+    }
+}
+
+impl Default for Medium {
+    fn default() -> Medium {
+        Medium::new()
     }
 }
 

@@ -140,6 +140,42 @@ fn images_of_a_careless_journal_lose_acknowledged_blocks() {
     );
 }
 
+/// Runs the toy journal for so many turns, crashes everything, and looks at what is left.
+fn crashed_after(seed: u64, steps: u64, mistake: Mistake) -> (bool, Option<i64>) {
+    let world = World::new(seed);
+    let disk = SimDisk::new(&world);
+    let recorder = Recorder::new(Medium::new(), 0);
+    let (shared, marks): (Rc<dyn Disk>, _) = (Rc::new(disk.clone()), recorder.clone());
+    world.runtime(ShardId(0)).spawn(Box::pin(async move {
+        let ended = toy_journal(shared, marks, mistake).await;
+        ended.expect("no fault");
+    }));
+    let is_over = world.run_steps(steps) < steps;
+    world.crash();
+    let left = disk.crash().medium();
+    let trace = recorder.trace();
+    (is_over, lost(&trace, trace.events().len(), &left))
+}
+
+#[test]
+fn a_crash_at_every_await_of_a_sound_journal_loses_nothing() {
+    for seed in 0..5 {
+        for steps in 0.. {
+            let (is_over, lost) = crashed_after(seed, steps, Mistake::None);
+            assert_eq!(lost, None, "seed {seed}, {steps} steps");
+            if is_over {
+                assert!(steps > 40);
+                break;
+            }
+        }
+    }
+    let careless = (0..50).filter(|&seed| {
+        let (_, lost) = crashed_after(seed, 40, Mistake::NoDsync);
+        lost.is_some()
+    });
+    assert!(careless.count() > 25);
+}
+
 #[test]
 fn a_trace_and_a_seed_give_the_same_image() {
     let trace = recorded(2, Mistake::NoDsync);
