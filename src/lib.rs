@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod batch;
+pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod error_code;

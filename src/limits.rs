@@ -144,12 +144,12 @@ pub const CATALOG_LOG_BYTES_MAX: u64 = 1024 * 1024;
 /// Control messages kept back for one other shard, beyond which whoever can wait starts no new
 /// control work towards it.
 pub const MAILBOX_CONTROL_MAX: usize = 1024;
-/// Control messages kept back for one other shard, beyond which whoever can wait starts no new
-/// control work towards it.
-pub const MAILBOX_CONTROL_MAX: usize = 1024;
 
 /// Socket calls of one connection that succeed at once before it lets other tasks run.
 pub const STREAM_CALLS_PER_TURN_MAX: u32 = 16;
 
 /// Open files and connections below which the start warns.
 pub const OPEN_FILES_COMFORTABLE: u64 = 16_384;
+
+/// Longest time a stop waits for connections to end.
+pub const DRAIN_MS: u64 = 5_000;

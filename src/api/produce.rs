@@ -24,10 +24,10 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::protocol::StrBytes;
 
 use super::{Answer, Response};
-use crate::batch::{Refusal, TimestampType, ValidBatch, ValidateRules, Validator};
-use crate::config::topic::{self, TopicConfig};
+use crate::batch::{Refusal, ValidBatch, ValidateRules, Validator};
+use crate::config::TopicConfig;
 use crate::error_code::ErrorCode;
-use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
+use crate::ids::{JournalSequence, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::limits::VALIDATE_SLICE_BYTES;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
@@ -173,7 +173,9 @@ impl Work {
         }
         let batch = match self.validate(topic, data.records).await {
             Ok(batch) => batch,
-            Err(refusal) => return refused(index, refusal),
+            Err(refusal) => {
+                return refused(index, refusal.in_partition(&format!("{}-{index}", topic.name)));
+            }
         };
         if batch.header.is_transactional() {
             // No coordinator can have admitted it, with an id or without.
@@ -305,10 +307,7 @@ fn refused(index: PartitionIndex, refusal: Refusal) -> ProducePartitionAnswer {
 fn rules_of(config: &TopicConfig, produce_version: i16) -> ValidateRules {
     ValidateRules {
         produce_version,
-        timestamp_type: match config.timestamp_type {
-            topic::TimestampType::CreateTime => TimestampType::CreateTime,
-            topic::TimestampType::LogAppendTime => TimestampType::LogAppendTime,
-        },
+        timestamp_type: config.timestamp_type,
         before_max_ms: config.timestamp_before_max_ms,
         after_max_ms: config.timestamp_after_max_ms,
         compression: config.compression,

@@ -21,6 +21,7 @@ pub mod replay;
 pub mod ring;
 pub mod stranded;
 pub mod verify;
+pub mod writer;
 
 pub use block::Identity;
 pub use ring::{Geometry, JournalPoint, Ring};

@@ -81,6 +81,7 @@ pub struct Journal {
     /// Room in ring or memory may have come back, or the journal has failed.
     room: Event,
     counters: JournalCounters,
+    stopped: Cell<bool>,
 }
 
 /// What the journal has done; plain numbers of one shard.
@@ -190,6 +191,7 @@ impl Journal {
             work: Event::default(),
             room: Event::default(),
             counters: JournalCounters::default(),
+            stopped: Cell::new(false),
         })
     }
 
@@ -245,6 +247,9 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         if let Some(failed) = &state.failed {
             return Err(failed.clone());
+        }
+        if self.stopped.get() {
+            return Err(JournalFailed("the shard is stopping".to_owned()));
         }
         let memory = self.memory_used.get();
         if memory > 0 && memory.saturating_add(batch_bytes) > self.memory_budget {
@@ -375,6 +380,16 @@ impl Journal {
         .await
     }
 
+    /// Takes nothing more, and waits until everything appended is durable.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    pub async fn stop(&self) -> Result<(), JournalFailed> {
+        self.stopped.set(true);
+        self.room.notify();
+        self.wait(self.appended_through()).await
+    }
+
     /// Where replay must begin so that everything appended from now on is covered.
     #[must_use]
     pub fn point(&self) -> JournalPoint {
@@ -498,6 +513,7 @@ impl Journal {
     fn unsealed(&self) -> bool {
         let state = self.state.borrow();
         state.failed.is_none()
+            && !self.stopped.get()
             && state.in_flight.is_empty()
             && state.open.is_none()
             && state.stamped_through < state.durable_through

@@ -132,8 +132,12 @@ pub async fn recover(
     let mut rings = Vec::new();
     if let Some(manifest) = &manifest {
         for entry in &manifest.rings {
-            let start = recovery.read_image(entry, &mut rows).await?;
-            rings.push(recovery.scan_ring(manifest, entry, start).await?);
+            let image = recovery.read_image(entry, &mut rows).await?;
+            match image.start {
+                // After a clean stop the ring holds nothing, except perhaps a last empty block.
+                Some(start) if image.clean => recovery.note_sequence(start.point.sequence),
+                start => rings.push(recovery.scan_ring(manifest, entry, start).await?),
+            }
         }
     }
     let starts = recovery.log_starts(&rings).await?;
@@ -143,6 +147,12 @@ pub async fn recover(
     }
     let boot = BootNumber(previous.0.max(u32::try_from(recovery.highest_epoch.0).unwrap_or(0)) + 1);
     recovery.commit(boot, previous).await
+}
+
+/// What a shard's image says about its ring.
+struct ImageSays {
+    start: Option<Start>,
+    clean: bool,
 }
 
 struct OpenRing {
@@ -166,6 +176,10 @@ impl Recovery<'_> {
         self.request.data_dir.join(relative)
     }
 
+    fn note_sequence(&mut self, sequence: JournalSequence) {
+        self.highest_sequence = self.highest_sequence.max(sequence);
+    }
+
     fn accepts_all_loss(&self) -> bool {
         self.request.accept_loss.iter().any(|accepted| accepted == "all")
     }
@@ -176,7 +190,7 @@ impl Recovery<'_> {
         &mut self,
         entry: &RingEntry,
         rows: &mut BTreeMap<TopicPartition, PartitionRow>,
-    ) -> Result<Option<Start>, RecoveryError> {
+    ) -> Result<ImageSays, RecoveryError> {
         let path = self.path(&entry.image);
         let content = match self.disk.read(&path).await {
             Ok(content) => Some(content),
@@ -187,7 +201,7 @@ impl Recovery<'_> {
         match image {
             Some(Ok(image)) => {
                 rows.extend(image.rows.into_iter().map(|row| (row.tp, row)));
-                Ok(Some(image.start))
+                Ok(ImageSays { start: Some(image.start), clean: image.clean })
             }
             other => {
                 let why = match other {
@@ -200,7 +214,7 @@ impl Recovery<'_> {
                      until `serve --accept-loss` names them",
                     path.display()
                 ));
-                Ok(None)
+                Ok(ImageSays { start: None, clean: false })
             }
         }
     }
@@ -432,7 +446,7 @@ impl Recovery<'_> {
                 durable_through: self.highest_sequence,
             };
             let rows = partitions.iter().map(|partition| partition.row.clone()).collect();
-            let image = ShardImage { boot, shard, start, rows };
+            let image = ShardImage { boot, shard, start, clean: false, rows };
             let path = self.path(&manifest::image_path(boot, shard));
             self.disk.replace(&path, &image.encode()).await.map_err(failed)?;
         }

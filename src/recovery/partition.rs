@@ -11,7 +11,6 @@ use std::rc::Rc;
 use crate::batch::BatchHeader;
 use crate::ids::{Offset, PartitionIndex, TopicId};
 use crate::io::{Disk, File, OpenMode};
-use crate::journal::block::ControlEntry;
 use crate::journal::image::{OfflineRow, PartitionRow};
 use crate::journal::manifest;
 use crate::journal::replay::Replayed;

@@ -132,7 +132,7 @@ pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
         .filter(worth_a_row)
         .collect();
     let start = Start { point: start, durable_through: shard.journal.durable_through() };
-    let image = Image { boot: shard.context.boot, shard: shard.id, start, rows };
+    let image = Image { boot: shard.context.boot, shard: shard.id, start, clean, rows };
     let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
     shard.disk.replace(&path, &image.encode()).await?;
     shard.journal.release_through(start.point);

@@ -101,8 +101,14 @@ impl Connection {
     }
 }
 
-/// Serves a connection until it closes.
-pub async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
+/// Serves a connection in a task of its own; counted until it has closed.
+pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
+    shard.connections.set(shard.connections.get() + 1);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream)));
+}
+
+async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
     let connection = Connection::new(stream.peer());
     let writer = {
         let shard = Rc::clone(&shard);
@@ -112,6 +118,8 @@ pub async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
             stream.shut_down();
+            shard.connections.set(shard.connections.get() - 1);
+            shard.connection_ended.notify();
         }
     };
     shard.runtime.spawn(Box::pin(writer));

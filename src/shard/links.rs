@@ -11,9 +11,9 @@ use hashbrown::HashMap;
 
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
-use super::{Shard, append, catalog, offsets, read, watch};
+use super::{Shard, append, catalog, connection, offsets, read, watch};
 use crate::ids::ShardId;
-use crate::io::mailbox::{Envelope, Lane, Mailbox};
+use crate::io::mailbox::{Envelope, Lane, Mailbox, OutsideSender};
 use crate::limits::MESSAGES_PER_TURN_MAX;
 
 /// One shard's end of the mesh, with the replies it waits for.
@@ -55,6 +55,12 @@ impl Links {
     /// Sends a message that has no reply.
     pub fn tell(&self, to: ShardId, message: Message) {
         self.mailbox.send(to, Lane::Control, message);
+    }
+
+    /// A handle for threads that are no shards.
+    #[must_use]
+    pub fn outside_sender(&self) -> OutsideSender<Message> {
+        self.mailbox.outside_sender()
     }
 
     /// Waits until requests may be admitted again.
@@ -117,6 +123,11 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
             }
         }
         Message::Wake { fetch } => shard.links.watches.wake(fetch),
+        Message::Stop => shard.begin_stop(),
+        Message::Connection(accepted) => match accepted.into_stream() {
+            Ok(stream) => connection::spawn(shard, Rc::new(stream)),
+            Err(error) => tracing::debug!("a connection was lost on its way: {error}"),
+        },
         Message::Unwatch { fetch } => shard.links.watches.forget_remote(from, fetch),
         Message::Request { number, operation: Operation::Append(parts) } => {
             shard.links.appends.push(from, number, lane, parts);

@@ -37,6 +37,10 @@ pub enum Message {
         /// The fetch's number at the shard that receives this.
         fetch: u64,
     },
+    /// A connection that another shard accepted, to be served by this one.
+    Connection(crate::io::listener::Accepted),
+    /// The process is stopping.
+    Stop,
     /// The fetch is over: forget what it watches.
     Unwatch {
         /// The fetch's number at the shard that sends this.

@@ -18,6 +18,7 @@ pub mod offsets;
 pub mod partition;
 pub mod producer_ids;
 pub mod read;
+pub mod rings;
 pub mod space;
 pub mod watch;
 pub mod write_behind;
@@ -33,7 +34,7 @@ use hashbrown::HashMap;
 use crate::config::broker::{Advertise, BrokerConfig, OnStorageFailure};
 use crate::error_code::ErrorCode;
 use crate::ids::{BootNumber, LeaderEpoch, Offset, ShardId, TopicId, TopicPartition};
-use crate::io::{Disk, Runtime};
+use crate::io::{Disk, Monotonic, Runtime};
 use crate::journal::image::PartitionRow;
 use crate::journal::writer::Journal;
 use crate::log::Log;
@@ -164,6 +165,10 @@ pub struct Shard {
     pub catalog_changed: Event,
     /// Told when the shard begins to stop.
     pub stop: Event,
+    /// Connections being served.
+    pub connections: Cell<usize>,
+    /// Told when a connection has closed.
+    pub connection_ended: Event,
     catalog: RefCell<Arc<Image>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>, foldhash::fast::RandomState>>,
     recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
@@ -251,6 +256,8 @@ impl Shard {
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
+            connections: Cell::new(0),
+            connection_ended: Event::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),
             recovered: RefCell::new(recovered),
@@ -434,6 +441,27 @@ impl Shard {
         if !self.stopping.get() {
             self.stop.wait(seen).await;
         }
+    }
+
+    /// Waits until all connections have closed, but not beyond `deadline`.
+    pub async fn drained(&self, deadline: Monotonic) {
+        loop {
+            let seen = self.connection_ended.generation();
+            if self.connections.get() == 0 || self.runtime.now() >= deadline {
+                return;
+            }
+            let timer = self.runtime.sleep_until(deadline);
+            futures_lite::future::or(self.connection_ended.wait(seen), timer).await;
+        }
+    }
+
+    /// Ends cleanly: everything is in segments and in an image, and the journal is at rest.
+    ///
+    /// # Errors
+    /// What the disk says; the next start replays the journal then.
+    pub async fn close(self: &Rc<Self>) -> io::Result<()> {
+        self.journal.stop().await.map_err(io::Error::other)?;
+        checkpoint::take(self, true).await
     }
 
     /// Begins to stop: no new work is taken.

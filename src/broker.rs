@@ -1,0 +1,511 @@
+//! The broker process: start-up order, shards, signals, orderly end.
+//!
+//! Owns what happens once: preflight, the lock, the format file, catalog, recovery, ports, and the
+//! five lines a start prints. Everything that serves is in the shards. Must never open a port to
+//! requests before every shard can answer them.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::config::broker::{Advertise, BrokerConfig, Durability};
+use crate::ids::{JournalSequence, ShardId};
+use crate::io::buffers::Home;
+use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
+use crate::io::file::GlommioDisk;
+use crate::io::listener::Listener;
+use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
+use crate::io::{Disk, Runtime};
+use crate::journal::writer::Journal;
+use crate::journal::{Geometry, Identity, Ring, manifest};
+use crate::limits::{DRAIN_MS, JOURNAL_BLOCK_BYTES_MAX};
+use crate::metadata::Image;
+use crate::metadata::image::TombstonePhase;
+use crate::metadata::records::Record;
+use crate::metadata::store::CatalogStore;
+use crate::metadata::topics::new_cluster_id;
+use crate::preflight;
+use crate::recovery::{self, Recovered};
+use crate::shard::links::Links;
+use crate::shard::message::Message;
+use crate::shard::space::{DiskFull, SpaceWatch};
+use crate::shard::{Context, Node, Parts, RecoveredPartition, Shard, connection, rings};
+
+/// Why the broker did not start, or ended with a fault: one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BrokerError(pub String);
+
+impl BrokerError {
+    fn from<E: std::fmt::Display>(error: E) -> BrokerError {
+        BrokerError(error.to_string())
+    }
+}
+
+/// Runs a broker until SIGTERM or SIGINT.
+///
+/// # Errors
+/// A problem at the start, or a shard that failed.
+pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
+    let config = Arc::new(config);
+    std::fs::create_dir_all(&config.data_dir)
+        .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;
+    let data_dir = config.data_dir.canonicalize().map_err(BrokerError::from)?;
+    let ring_bytes = config.journal_ring_bytes * u64::from(config.shards);
+    let cleared = preflight::clear(&preflight::Wanted {
+        data_dir: data_dir.clone(),
+        shards: usize::from(config.shards),
+        power_loss: config.durability == Durability::PowerLoss,
+        space_bytes: ring_bytes * 2,
+        space_taken_bytes: taken_bytes(&data_dir),
+    })
+    .map_err(BrokerError::from)?;
+    for warning in &cleared.warnings {
+        tracing::warn!("{warning}");
+    }
+    let mut started = run_here(prepare(Arc::clone(&config), data_dir.clone()))
+        .map_err(BrokerError::from)??;
+    let listeners = listen(&config, &started.image)?;
+    let chosen = listeners.extra_ports();
+    if chosen != started.image.extra_ports() && config.listen_address().port != 0 {
+        let record = Record::BrokerPortsChosen { ports: chosen };
+        let opened = run_here(append(Arc::clone(&config), data_dir.clone(), vec![record]));
+        started.image = opened.map_err(BrokerError::from)??;
+    }
+    let context = Arc::new(Context {
+        data_dir,
+        shards: config.shards,
+        boot: started.recovered.boot,
+        nodes: listeners.nodes(&config),
+        config,
+    });
+    print_start(&context, &started.recovered);
+    serve(&context, started, listeners)
+}
+
+/// What exists before the shards.
+struct Started {
+    image: Image,
+    recovered: Recovered,
+}
+
+/// Opens the catalog and recovers; on a temporary executor.
+async fn prepare(config: Arc<BrokerConfig>, data_dir: PathBuf) -> Result<Started, BrokerError> {
+    let disk = open_disk(&data_dir)?;
+    let runtime = GlommioRuntime::new();
+    check_format(&disk, &data_dir).await?;
+    let mut random = || runtime.random();
+    let cluster_id = new_cluster_id(&mut random);
+    let directory = data_dir.join(CATALOG);
+    let (mut store, image) =
+        CatalogStore::open(Rc::clone(&disk), &directory, Arc::clone(&config), &cluster_id)
+            .await
+            .map_err(BrokerError::from)?;
+    image.check_fits().map_err(BrokerError)?;
+    let kernel_boot_id =
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let recovered = recovery::recover(
+        &disk,
+        &recovery::Request {
+            data_dir: &data_dir,
+            catalog: &image,
+            shards: config.shards,
+            ring_files: config.journal_ring_files,
+            ring_file_bytes: config.journal_file_bytes(),
+            durability: match config.durability {
+                Durability::PowerLoss => manifest::Durability::PowerLoss,
+                Durability::ProcessCrash => manifest::Durability::ProcessCrash,
+            },
+            kernel_boot_id: kernel_boot_id.trim().to_owned(),
+            accept_loss: &config.accept_loss,
+            now_ms: runtime.wall_ms(),
+            producer_expiration_ms: i64::from(config.producer_id_expiration_ms),
+        },
+    )
+    .await
+    .map_err(BrokerError::from)?;
+    // Recovery has removed what deleted topics left, and its images name nothing of them.
+    let records = finished_deletions(&image);
+    let image = store.append(&records).await.map_err(BrokerError::from)?;
+    Ok(Started { image, recovered })
+}
+
+fn finished_deletions(image: &Image) -> Vec<Record> {
+    let mut records = Vec::new();
+    for tombstone in image.tombstones() {
+        if tombstone.phase == TombstonePhase::Deleting {
+            records.push(Record::TopicNameFreed { id: tombstone.id });
+        }
+        records.push(Record::TombstoneGone { id: tombstone.id });
+    }
+    records
+}
+
+async fn append(
+    config: Arc<BrokerConfig>,
+    data_dir: PathBuf,
+    records: Vec<Record>,
+) -> Result<Image, BrokerError> {
+    let disk = open_disk(&data_dir)?;
+    let opened = CatalogStore::open(disk, &data_dir.join(CATALOG), config, "").await;
+    let (mut store, _) = opened.map_err(BrokerError::from)?;
+    store.append(&records).await.map_err(BrokerError::from)
+}
+
+fn open_disk(data_dir: &Path) -> Result<Rc<dyn Disk>, BrokerError> {
+    let home = Rc::new(Home::new());
+    let disk = GlommioDisk::new(data_dir, home).map_err(BrokerError::from)?;
+    Ok(Rc::new(disk))
+}
+
+/// A new data directory gets the format's version; one of a newer version is refused.
+async fn check_format(disk: &Rc<dyn Disk>, data_dir: &Path) -> Result<(), BrokerError> {
+    let path = data_dir.join(manifest::format_path());
+    match disk.read(&path).await {
+        Ok(content) => {
+            manifest::check_data_format(&content).map_err(BrokerError::from)?;
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => disk
+            .replace(&path, &manifest::encode_data_format())
+            .await
+            .map_err(|error| BrokerError(format!("{}: {error}", path.display()))),
+        Err(error) => Err(BrokerError(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// Bytes of rings and reserve that are on the disk already.
+fn taken_bytes(data_dir: &Path) -> u64 {
+    let rings = std::fs::read_dir(data_dir.join(manifest::rings_directory()));
+    let rings: u64 = rings
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum();
+    let reserve = std::fs::metadata(data_dir.join(RESERVE)).map_or(0, |metadata| metadata.len());
+    rings + reserve
+}
+
+/// The listening sockets, shard 0's first; one only with `advertise = single`.
+struct Listeners {
+    sockets: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    fn extra_ports(&self) -> Vec<u16> {
+        self.addresses.iter().skip(1).map(SocketAddr::port).collect()
+    }
+
+    /// The brokers that clients see.
+    fn nodes(&self, config: &BrokerConfig) -> Vec<Node> {
+        let (host, port) = config.advertised_address();
+        self.addresses
+            .iter()
+            .enumerate()
+            .map(|(index, address)| Node {
+                id: index as i32,
+                host: host.clone(),
+                port: match port {
+                    Some(port) if index == 0 => port,
+                    _ => address.port(),
+                },
+            })
+            .collect()
+    }
+}
+
+fn listen(config: &BrokerConfig, image: &Image) -> Result<Listeners, BrokerError> {
+    let wanted = config.listen_address();
+    let resolved = (wanted.host.as_str(), wanted.port)
+        .to_socket_addrs()
+        .map_err(|error| BrokerError(format!("cannot resolve {}: {error}", wanted.host)))?
+        .next();
+    let first = resolved
+        .ok_or_else(|| BrokerError(format!("{} resolves to no address", wanted.host)))?;
+    let mut sockets = vec![preflight::listen(first).map_err(BrokerError::from)?];
+    if config.advertise == Advertise::PerCore && config.shards > 1 {
+        let extra = usize::from(config.shards) - 1;
+        sockets.extend(listen_extra(config, image, first, extra)?);
+    }
+    let addresses = sockets
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(BrokerError::from)?;
+    Ok(Listeners { sockets, addresses })
+}
+
+/// Ports of the shards after the first: those of the last start, or the first free block.
+fn listen_extra(
+    config: &BrokerConfig,
+    image: &Image,
+    first: SocketAddr,
+    count: usize,
+) -> Result<Vec<TcpListener>, BrokerError> {
+    let bind_all = |ports: &[u16]| -> Result<Vec<TcpListener>, preflight::PreflightError> {
+        let at = |port: &u16| preflight::listen(SocketAddr::new(first.ip(), *port));
+        ports.iter().map(at).collect()
+    };
+    if first.port() == 0 {
+        return bind_all(&vec![0; count]).map_err(BrokerError::from);
+    }
+    let known = image.extra_ports();
+    if known.len() == count
+        && let Ok(sockets) = bind_all(known)
+    {
+        return Ok(sockets);
+    }
+    let start = usize::from(config.extra_port_first);
+    let mut from = start;
+    while from + count <= usize::from(u16::MAX) {
+        let block: Vec<u16> = (from..from + count).map(|port| port as u16).collect();
+        match bind_all(&block) {
+            Ok(sockets) => return Ok(sockets),
+            Err(preflight::PreflightError::PortTaken { address }) => {
+                from = usize::from(address.port()) + 1;
+            }
+            Err(error) => return Err(BrokerError::from(error)),
+        }
+    }
+    Err(BrokerError(format!("no {count} free ports in a row from {start} on")))
+}
+
+fn print_start(context: &Context, recovered: &Recovered) {
+    let config = &context.config;
+    say(&format!(
+        "ringlog {}: {} shard{}, data in {}, durability {}, boot {}",
+        env!("CARGO_PKG_VERSION"),
+        context.shards,
+        if context.shards == 1 { "" } else { "s" },
+        context.data_dir.display(),
+        config.durability.text(),
+        context.boot,
+    ));
+    let split = config.memory_split();
+    say(&format!(
+        "memory per shard: {} MiB tail, {} MiB read cache, {} MiB connections",
+        split.tail_bytes >> 20,
+        split.cache_bytes >> 20,
+        split.connection_bytes >> 20
+    ));
+    if recovered.batches_replayed > 0 {
+        say(&format!("recovered {} batches from the journal", recovered.batches_replayed));
+    }
+    for note in &recovered.notes {
+        tracing::warn!("{note}");
+    }
+}
+
+/// One line of standard output. A closed pipe is no reason to stop serving.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+/// What a shard's thread starts with.
+struct Seed {
+    context: Arc<Context>,
+    mailbox: Mailbox<Message>,
+    listener: Option<TcpListener>,
+    image: Arc<Image>,
+    recovered: Vec<RecoveredPartition>,
+    first_sequence: JournalSequence,
+    full: DiskFull,
+    together: Arc<Together>,
+}
+
+/// How far the shards are, all together.
+#[derive(Default)]
+struct Together {
+    ready: AtomicU16,
+    drained: AtomicU16,
+}
+
+fn serve(
+    context: &Arc<Context>,
+    started: Started,
+    listeners: Listeners,
+) -> Result<(), BrokerError> {
+    let image = Arc::new(started.image);
+    let together = Arc::new(Together::default());
+    let full = DiskFull::default();
+    let mailboxes = mesh::<Message>(context.shards, MeshLimits::default());
+    let stoppers: Vec<OutsideSender<Message>> =
+        mailboxes.iter().map(Mailbox::outside_sender).collect();
+    let addresses = listeners.addresses.clone();
+    let mut sockets = listeners.sockets.into_iter();
+    let mut partitions = started.recovered.partitions.into_iter();
+    let seeds: Vec<Seed> = mailboxes
+        .into_iter()
+        .map(|mailbox| Seed {
+            context: Arc::clone(context),
+            mailbox,
+            listener: sockets.next(),
+            image: Arc::clone(&image),
+            recovered: partitions.next().unwrap_or_default(),
+            first_sequence: started.recovered.first_sequence,
+            full: full.clone(),
+            together: Arc::clone(&together),
+        })
+        .collect();
+    watch_signals(stoppers)?;
+    announce(Arc::clone(&together), context.shards, addresses);
+    let outcome = run_shards(ExecutorOptions::default(), seeds, run_shard);
+    outcome.map_err(BrokerError::from)
+}
+
+/// Prints the last line of the start once every shard accepts requests.
+fn announce(together: Arc<Together>, shards: u16, addresses: Vec<SocketAddr>) {
+    std::thread::spawn(move || {
+        while together.ready.load(Ordering::Acquire) < shards {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        say(&format!("ready {}", texts.join(", ")));
+    });
+}
+
+/// The first signal stops orderly, the second at once.
+fn watch_signals(stoppers: Vec<OutsideSender<Message>>) -> Result<(), BrokerError> {
+    let signals = [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT];
+    let mut signals =
+        signal_hook::iterator::Signals::new(signals).map_err(BrokerError::from)?;
+    std::thread::spawn(move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 {
+                std::process::exit(1);
+            }
+            for stopper in &stoppers {
+                stopper.send(Message::Stop);
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn run_shard(id: ShardId, seed: Seed) -> Result<(), String> {
+    let together = Arc::clone(&seed.together);
+    let shards = seed.context.shards;
+    let listener = seed.listener.as_ref().map(TcpListener::try_clone);
+    let shard = build_shard(id, seed).await?;
+    shard.start();
+    if id == ShardId(0) {
+        shard.space.restore_reserve(&shard).await;
+    }
+    together.ready.fetch_add(1, Ordering::AcqRel);
+    wait_for_all(&shard, &together.ready, shards).await;
+    if let Some(listener) = listener {
+        let listener = listener.map_err(|error| error.to_string())?;
+        let accepting = Rc::clone(&shard);
+        shard.runtime.spawn(Box::pin(async move { accept(accepting, listener).await }));
+    }
+    shard.stopped().await;
+    let deadline = shard.runtime.now().plus_ms(DRAIN_MS);
+    shard.drained(deadline).await;
+    // A shard may still be asked by others until all have drained.
+    together.drained.fetch_add(1, Ordering::AcqRel);
+    wait_for_all(&shard, &together.drained, shards).await;
+    match shard.close().await {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            tracing::error!(shard = %id, "no clean stop: {error}; the journal is replayed instead");
+            Ok(())
+        }
+    }
+}
+
+async fn wait_for_all(shard: &Rc<Shard>, count: &AtomicU16, shards: u16) {
+    while count.load(Ordering::Acquire) < shards {
+        let next = shard.runtime.now().plus_ms(1);
+        shard.runtime.sleep_until(next).await;
+    }
+}
+
+async fn build_shard(id: ShardId, seed: Seed) -> Result<Rc<Shard>, String> {
+    let context = seed.context;
+    let config = &context.config;
+    let home = Rc::new(Home::new());
+    let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
+    let disk: Rc<dyn Disk> = Rc::new(
+        GlommioDisk::new(&context.data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?,
+    );
+    let block_bytes = JOURNAL_BLOCK_BYTES_MAX as u32;
+    let geometry =
+        Geometry::new(config.journal_ring_files, config.journal_file_bytes(), block_bytes)
+            .map_err(|fault| fault.to_string())?;
+    let identity = Identity::generate(context.boot, id, || runtime.random());
+    let durable = config.durability == Durability::PowerLoss;
+    let files = rings::prepare(&disk, &context.data_dir, &identity, &geometry, durable)
+        .await
+        .map_err(|error| format!("its journal cannot be prepared: {error}"))?;
+    let journal = Journal::new(
+        Rc::clone(&runtime),
+        Rc::clone(&disk),
+        home,
+        identity,
+        files,
+        Ring::new(geometry, seed.first_sequence),
+        config.memory_split().tail_bytes,
+    );
+    let reserve_bytes = config.journal_ring_bytes * u64::from(config.shards);
+    let space = SpaceWatch::new(seed.full, context.data_dir.join(RESERVE), reserve_bytes);
+    let catalog_directory = context.data_dir.join(CATALOG);
+    let shard = Shard::new(Parts {
+        id,
+        context: Arc::clone(&context),
+        runtime,
+        disk: Rc::clone(&disk),
+        journal,
+        links: Links::new(seed.mailbox),
+        space,
+        catalog: seed.image,
+        recovered: seed.recovered,
+    });
+    if id == ShardId(0) {
+        let broker = Arc::clone(&context.config);
+        let opened = CatalogStore::open(disk, &catalog_directory, broker, "").await;
+        let (store, _) = opened.map_err(|error| error.to_string())?;
+        shard.catalog_writer.open(store);
+    }
+    Ok(shard)
+}
+
+/// Accepts connections; with one listener for all shards they are dealt in turn.
+async fn accept(shard: Rc<Shard>, socket: TcpListener) {
+    let listener = match Listener::new(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("the listener failed: {error}"),
+    };
+    let dealt = shard.context.is_single();
+    let mut next = 0;
+    loop {
+        let stopped = async {
+            shard.stopped().await;
+            None
+        };
+        let accepted = async { Some(listener.accept().await) };
+        match futures_lite::future::or(accepted, stopped).await {
+            None => return,
+            Some(Err(error)) => return tracing::error!("the listener failed: {error}"),
+            Some(Ok(accepted)) if dealt && shard.context.shards > 1 => {
+                let to = ShardId(next % shard.context.shards);
+                next = (next + 1) % shard.context.shards;
+                shard.links.tell(to, Message::Connection(accepted));
+            }
+            Some(Ok(accepted)) => match accepted.into_stream() {
+                Ok(stream) => connection::spawn(&shard, Rc::new(stream)),
+                Err(error) => tracing::debug!("a connection was lost at once: {error}"),
+            },
+        }
+    }
+}
+
+const CATALOG: &str = "catalog";
+const RESERVE: &str = "reserve";
