@@ -67,7 +67,9 @@ class Bench:
 
     def kcat(self, *arguments, input_bytes=b""):
         """kcat against the broker."""
-        return self._run([peer_cache.kcat(), "-b", self.peer.bootstrap, *arguments], 60, input_bytes)
+        return self._run(
+            [peer_cache.kcat(), "-b", self.peer.bootstrap, *arguments], 60, input_bytes
+        )
 
     def kafkajs(self, *arguments):
         """kafkajs_produce.js; its standard output."""
@@ -82,7 +84,7 @@ class Bench:
 
 
 def now_window(started_milliseconds):
-    """The window of timestamps that a client's clock may have given since `started_milliseconds`."""
+    """The timestamps that a client's clock may have given since `started_milliseconds`."""
     return (started_milliseconds - 1000, milliseconds() + 1000)
 
 

@@ -124,7 +124,8 @@ FIELD = re.compile(r"(\w+): (\S+)")
 RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (?P<timestamp>-?\d+) "
     r"keySize: (?P<key_size>-?\d+) valueSize: (?P<value_size>-?\d+) sequence: -?\d+ "
-    r"headerKeys: \[(?P<headers>.*?)\](?: key: (?P<key>[0-9a-f]*))?(?: payload: (?P<value>[0-9a-f]*))?"
+    r"headerKeys: \[(?P<headers>.*?)\]"
+    r"(?: key: (?P<key>[0-9a-f]*))?(?: payload: (?P<value>[0-9a-f]*))?"
 )
 
 if __name__ == "__main__":

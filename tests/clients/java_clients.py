@@ -9,7 +9,6 @@ import select
 import subprocess
 import time
 
-import kafka_peer
 import peer_cache
 import processes
 

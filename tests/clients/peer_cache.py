@@ -117,7 +117,9 @@ def need(program):
 
 def step(program, arguments, cwd=None, env=None):
     """One bounded install command."""
-    print(f"    installing: {os.path.basename(str(program))} {' '.join(arguments)[:100]}", flush=True)
+    print(
+        f"    installing: {os.path.basename(str(program))} {' '.join(arguments)[:100]}", flush=True
+    )
     try:
         processes.run([program] + arguments, INSTALL_SECONDS, cwd=cwd, env=env)
     except (processes.ChildFailed, OSError, subprocess.SubprocessError) as error:

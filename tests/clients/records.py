@@ -59,13 +59,14 @@ class Mismatch(Exception):
 
 def compare(expected, actual, what):
     """Raises `Mismatch` at the first difference in count, order, offset, timestamp, key, value or
-    headers; returns how many records were compared. Both lists keep the order within a partition."""
+    headers; returns how many records were compared. Both lists keep the order within a partition.
+    """
     wanted, found = by_partition(expected), by_partition(actual)
     if sorted(wanted) != sorted(found):
         raise Mismatch(f"{what}: partitions {sorted(found)}, expected {sorted(wanted)}")
     for partition, records in wanted.items():
         others = found[partition]
-        for index, (record, other) in enumerate(zip(records, others)):
+        for index, (record, other) in enumerate(zip(records, others, strict=False)):
             offset = index if record.offset is None else record.offset
             place = f"{what}: partition {partition} record {index}"
             same(place, "offset", offset, other.offset)
@@ -77,7 +78,9 @@ def compare(expected, actual, what):
                 same(place, "timestamp", record.timestamp, other.timestamp)
             same(place, "key", record.key, other.key)
             same(place, "value", record.value, other.value)
-            same(place, "headers", list(map(tuple, record.headers)), list(map(tuple, other.headers)))
+            same(
+                place, "headers", list(map(tuple, record.headers)), list(map(tuple, other.headers))
+            )
         same(f"{what}: partition {partition}", "record count", len(records), len(others))
     return len(actual)
 

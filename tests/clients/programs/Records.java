@@ -22,18 +22,19 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.SplittableRandom;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.record.internal.FileRecords;
@@ -45,12 +46,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Apache Kafka's own Java clients, driven by JSON lines (the form is told in records.py).
  *
- * <p>Owns: one command a run. create BOOTSTRAP TOPIC:PARTITIONS... [key=value...]; produce BOOTSTRAP
- * TOPIC FILE [key=value...] prints every record as acknowledged; consume BOOTSTRAP TOPIC prints all
- * records up to the end offsets of the start; offsets BOOTSTRAP TOPIC TIMESTAMP...; verify-perf
- * BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with Kafka's file reader; serve
- * takes one command a line on standard input (an output file, then the words, tab between them) and
- * answers each with `ok` or `failed ...`, which saves the start of a JVM.
+ * <p>Owns: one command a run. create BOOTSTRAP TOPIC:PARTITIONS... [key=value...]; produce
+ * BOOTSTRAP TOPIC FILE [key=value...] prints every record as acknowledged; consume BOOTSTRAP TOPIC
+ * prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
+ * TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
+ * Kafka's file reader; serve takes one command a line on standard input (an output file, then the
+ * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts.
  * Must never: use a group, commit an offset, or go on after an error.
  */
 public final class Records {
@@ -65,7 +66,8 @@ public final class Records {
             return;
         }
         PrintStream answers = System.out;
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader requests = new BufferedReader(
+                new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             List<String> words = Arrays.asList(line.split("\t"));
             String answer = "ok";
@@ -101,7 +103,8 @@ public final class Records {
         List<NewTopic> topics = new ArrayList<>();
         for (String word : words.subList(2, words.size())) {
             if (word.contains("=")) {
-                configs.put(word.substring(0, word.indexOf('=')), word.substring(word.indexOf('=') + 1));
+                String[] pair = word.split("=", 2);
+                configs.put(pair[0], pair[1]);
             } else {
                 String[] parts = word.split(":");
                 int partitions = Integer.parseInt(parts[1]);
@@ -111,14 +114,33 @@ public final class Records {
         topics.forEach(topic -> topic.configs(configs));
         try (Admin admin = Admin.create(properties)) {
             admin.createTopics(topics).all().get();
-            // A leader that answers ListOffsets serves Produce too; metadata alone may be ahead of it.
+            // A leader that answers ListOffsets serves Produce too; metadata may be ahead of it.
             Map<TopicPartition, OffsetSpec> ends = new HashMap<>();
             for (NewTopic topic : topics) {
                 for (int partition = 0; partition < topic.numPartitions(); partition++) {
                     ends.put(new TopicPartition(topic.name(), partition), OffsetSpec.latest());
                 }
             }
+            long deadline = System.nanoTime() + BOUND.toNanos();
+            while (!answers(admin, ends)) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("no leader for " + ends.keySet());
+                }
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private static boolean answers(Admin admin, Map<TopicPartition, OffsetSpec> ends)
+            throws Exception {
+        try {
             admin.listOffsets(ends).all().get();
+            return true;
+        } catch (ExecutionException error) {
+            if (error.getCause() instanceof RetriableException) {
+                return false;
+            }
+            throw error;
         }
     }
 
@@ -128,7 +150,8 @@ public final class Records {
         properties.put("acks", "all");
         properties.put("linger.ms", "5");
         for (String word : words.subList(4, words.size())) {
-            properties.put(word.substring(0, word.indexOf('=')), word.substring(word.indexOf('=') + 1));
+            String[] pair = word.split("=", 2);
+            properties.put(pair[0], pair[1]);
         }
         String topic = words.get(2);
         List<JsonNode> sent = new ArrayList<>();
@@ -142,8 +165,10 @@ public final class Records {
                     headers.add(new RecordHeader(pair.get(0).asText(), bytes(pair.get(1))));
                 }
                 sent.add(fields);
-                answers.add(producer.send(new ProducerRecord<>(topic, fields.get("p").asInt(),
-                        fields.get("t").asLong(), bytes(fields.get("k")), bytes(fields.get("v")), headers)));
+                ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
+                        topic, fields.get("p").asInt(), fields.get("t").asLong(),
+                        bytes(fields.get("k")), bytes(fields.get("v")), headers);
+                answers.add(producer.send(record));
             }
         }
         try (BufferedWriter lines = writer()) {
@@ -157,10 +182,12 @@ public final class Records {
     }
 
     private static void consume(List<String> words) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1)); BufferedWriter lines = writer()) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1));
+                BufferedWriter lines = writer()) {
             read(consumer, words.get(2), record -> {
                 ObjectNode fields = JSON.createObjectNode();
-                fields.put("p", record.partition()).put("o", record.offset()).put("t", record.timestamp());
+                fields.put("p", record.partition()).put("o", record.offset());
+                fields.put("t", record.timestamp());
                 fields.put("k", record.key()).put("v", record.value());
                 ArrayNode headers = fields.putArray("h");
                 for (Header header : record.headers()) {
@@ -180,10 +207,9 @@ public final class Records {
                 Map<TopicPartition, Long> times = new HashMap<>();
                 partitions.forEach(partition -> times.put(partition, Long.parseLong(word)));
                 Map<TopicPartition, Object> found = new HashMap<>();
-                for (Map.Entry<TopicPartition, OffsetAndTimestamp> entry : consumer.offsetsForTimes(times).entrySet()) {
-                    OffsetAndTimestamp answer = entry.getValue();
-                    found.put(entry.getKey(), answer == null ? "none" : answer.offset() + "@" + answer.timestamp());
-                }
+                consumer.offsetsForTimes(times).forEach((partition, answer) -> found.put(
+                        partition,
+                        answer == null ? "none" : answer.offset() + "@" + answer.timestamp()));
                 print(word, found);
             }
         }
@@ -207,10 +233,12 @@ public final class Records {
         Map<Integer, Long> perPartition = new TreeMap<>();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1))) {
             read(consumer, words.get(2), record -> {
-                boolean plain = record.key() == null && !record.headers().iterator().hasNext();
+                boolean plain = record.key() == null && record.headers().toArray().length == 0;
                 long next = perPartition.getOrDefault(record.partition(), 0L);
-                if (!plain || record.value().length != size || record.offset() != next || seen[0] == count) {
-                    throw new IllegalStateException("unexpected record at " + record.partition() + "/" + record.offset());
+                boolean fits = record.value().length == size && record.offset() == next;
+                if (!plain || !fits || seen[0] == count) {
+                    String place = record.partition() + "/" + record.offset();
+                    throw new IllegalStateException("unexpected record at " + place);
                 }
                 perPartition.put(record.partition(), next + 1);
                 found[seen[0]++] = hash(record.value());
@@ -219,22 +247,25 @@ public final class Records {
         Arrays.sort(expected);
         Arrays.sort(found);
         if (seen[0] != count || !Arrays.equals(expected, found)) {
-            throw new IllegalStateException(seen[0] + " records read, " + count + " expected, or other payloads");
+            String counts = seen[0] + " records read, " + count + " expected";
+            throw new IllegalStateException(counts + ", or other payloads");
         }
-        output.println("verified " + count + " records of " + size + " bytes: " + perPartition);
+        output.println("verified " + count + " records: " + perPartition);
     }
 
     private static void segments(List<String> words) throws Exception {
         try (BufferedWriter lines = writer()) {
             for (String name : words.subList(1, words.size())) {
                 String directory = new File(name).getAbsoluteFile().getParentFile().getName();
-                int partition = Integer.parseInt(directory.substring(directory.lastIndexOf('-') + 1));
+                String number = directory.substring(directory.lastIndexOf('-') + 1);
+                int partition = Integer.parseInt(number);
                 try (FileRecords file = FileRecords.open(new File(name), false)) {
                     for (RecordBatch batch : file.batches()) {
                         batch.ensureValid();
                         for (Record record : batch) {
                             ObjectNode fields = JSON.createObjectNode();
-                            fields.put("p", partition).put("o", record.offset()).put("t", record.timestamp());
+                            fields.put("p", partition).put("o", record.offset());
+                            fields.put("t", record.timestamp());
                             fields.put("k", bytes(record.key())).put("v", bytes(record.value()));
                             ArrayNode headers = fields.putArray("h");
                             for (Header header : record.headers()) {
@@ -252,13 +283,14 @@ public final class Records {
         void take(ConsumerRecord<byte[], byte[]> record) throws Exception;
     }
 
-    private static void read(KafkaConsumer<byte[], byte[]> consumer, String topic, Sink sink) throws Exception {
+    private static void read(KafkaConsumer<byte[], byte[]> consumer, String topic, Sink sink)
+            throws Exception {
         List<TopicPartition> partitions = partitions(consumer, topic);
         consumer.assign(partitions);
         consumer.seekToBeginning(partitions);
         Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
         long deadline = System.nanoTime() + BOUND.toNanos() * 4;
-        while (partitions.stream().anyMatch(partition -> consumer.position(partition) < ends.get(partition))) {
+        while (partitions.stream().anyMatch(one -> consumer.position(one) < ends.get(one))) {
             if (System.nanoTime() > deadline) {
                 throw new IllegalStateException("the end was not reached: " + ends);
             }
@@ -274,10 +306,11 @@ public final class Records {
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
         properties.put("max.poll.records", "5000");
-        return new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        ByteArrayDeserializer plain = new ByteArrayDeserializer();
+        return new KafkaConsumer<>(properties, plain, plain);
     }
 
-    private static List<TopicPartition> partitions(KafkaConsumer<byte[], byte[]> consumer, String topic) {
+    private static List<TopicPartition> partitions(KafkaConsumer<?, ?> consumer, String topic) {
         List<TopicPartition> partitions = new ArrayList<>();
         for (PartitionInfo info : consumer.partitionsFor(topic, BOUND)) {
             partitions.add(new TopicPartition(topic, info.partition()));
@@ -318,7 +351,8 @@ public final class Records {
     }
 
     private static BufferedWriter writer() {
-        return new BufferedWriter(new OutputStreamWriter(output, StandardCharsets.UTF_8), 1 << 20);
+        OutputStreamWriter text = new OutputStreamWriter(output, StandardCharsets.UTF_8);
+        return new BufferedWriter(text, 1 << 20);
     }
 
     private Records() {}

@@ -18,7 +18,9 @@ def run(bench):
     for codec in ("none", "zstd"):
         topic = bench.topic(f"java-{codec}", 3)
         acknowledged = bench.produce(topic, sample(3, codec), f"compression.type={codec}")
-        total += compare(acknowledged, bench.confluent("consume", topic), f"{topic} written by Java")
+        total += compare(
+            acknowledged, bench.confluent("consume", topic), f"{topic} written by Java"
+        )
     return f"{total} records compared"
 
 

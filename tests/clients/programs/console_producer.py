@@ -1,4 +1,4 @@
-"""ConsoleProducer: lines with headers, key and value, all codecs; read back by the Java consumer."""
+"""ConsoleProducer: lines with headers, key and value, all codecs; read back by Java."""
 
 from bench import milliseconds, now_window
 from records import Record, compare

@@ -46,7 +46,9 @@ def write(bench):
     generator = random.Random(7)
     values = [generator.randbytes(2000) for _ in range(1500 if bench.quick else 5000)]
     records = [
-        Record(0, b"%d" % index, value, [("n", b"%d" % index)] * (index % 3), BASE_TIMESTAMP + index)
+        Record(
+            0, b"%d" % index, value, [("n", b"%d" % index)] * (index % 3), BASE_TIMESTAMP + index
+        )
         for index, value in enumerate(values)
     ]
     bench.produce(topic, records, "batch.size=20000")

@@ -4,7 +4,7 @@ from records import BASE_TIMESTAMP, Record, compare, same, sample
 
 
 def run(bench):
-    """Acknowledged and consumed records are those sent; look-ups by time agree with a plain scan."""
+    """Acknowledged and consumed records are those sent; look-ups by time agree with a scan."""
     total = 0
     variants = [(codec, [f"compression.type={codec}"]) for codec in CODECS]
     variants += [("acks-1", ["acks=1", "enable.idempotence=false"])]
@@ -26,7 +26,9 @@ def log_append_time(bench):
     written = sample(1, "append", large=False)
     acknowledged = bench.produce(topic, written, "compression.type=lz4")
     for record, answer in zip(written, acknowledged, strict=True):
-        same(f"{topic} {answer.offset}", "newer than sent", True, answer.timestamp > record.timestamp)
+        same(
+            f"{topic} {answer.offset}", "newer than sent", True, answer.timestamp > record.timestamp
+        )
         record.timestamp = answer.timestamp
     return compare(written, bench.consume(topic), topic)
 

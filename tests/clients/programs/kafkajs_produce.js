@@ -44,8 +44,9 @@ const main = async () => {
   const admin = kafka.admin()
   await admin.connect()
   const offsets = await admin.fetchTopicOffsets(topic)
-  const sorted = offsets.sort((one, other) => one.partition - other.partition)
-  console.log('offsets ' + sorted.map((entry) => `${entry.partition}:${entry.low}-${entry.high}`).join(' '))
+  offsets.sort((one, other) => one.partition - other.partition)
+  const ranges = offsets.map((entry) => `${entry.partition}:${entry.low}-${entry.high}`)
+  console.log('offsets ' + ranges.join(' '))
   await admin.disconnect()
 }
 

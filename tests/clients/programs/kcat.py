@@ -16,11 +16,14 @@ def run(bench):
             count = len(expected)
             keys = [b"key %d" % (count + index) for index in range(150)]
             values = [b"" if index % 10 == 4 else b"value %d " % index * 20 for index in range(150)]
-            lines = b"".join(key + b"|" + value + b"\n" for key, value in zip(keys, values))
+            pairs = list(zip(keys, values, strict=True))
+            lines = b"".join(key + b"|" + value + b"\n" for key, value in pairs)
             arguments = ["-P", "-t", topic, "-p", str(partition), "-K", "|", "-Z", "-z", codec]
-            arguments += [word for name, value in headers for word in ("-H", f"{name}={value.decode()}")]
+            arguments += [
+                word for name, value in headers for word in ("-H", f"{name}={value.decode()}")
+            ]
             bench.kcat(*arguments, input_bytes=lines)
-            for key, value in zip(keys, values):
+            for key, value in pairs:
                 expected.append(Record(partition, key, value or None, headers, None))
         for record in expected:
             record.timestamp = now_window(started)
@@ -30,7 +33,10 @@ def run(bench):
 
     topic = bench.topic("java", 2)
     sent = sample(2, "kcat", printable=True)
-    sent += [Record(0, None, b"no key", [], BASE_TIMESTAMP), Record(1, b"", None, [], BASE_TIMESTAMP)]
+    sent += [
+        Record(0, None, b"no key", [], BASE_TIMESTAMP),
+        Record(1, b"", None, [], BASE_TIMESTAMP),
+    ]
     written = bench.produce(topic, sent, "compression.type=zstd")
     total += compare(written, read(bench, topic, 2), f"{topic} read by kcat")
     check_listing(bench, topic, written)

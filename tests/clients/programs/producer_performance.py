@@ -22,7 +22,9 @@ def run(bench):
     words += ["--throughput", "-1", "--bootstrap-server", bench.peer.bootstrap]
     words += ["--command-property", "acks=all", "linger.ms=5", "batch.size=131072"]
     finished = processes.run(words, 300, bench.log_path)
-    summaries = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec.*$", finished.text, re.MULTILINE)
+    summaries = re.findall(
+        r"^(\d+) records sent, ([\d.]+) records/sec.*$", finished.text, re.MULTILINE
+    )
     if not summaries:
         raise Mismatch(f"no summary: {finished.text[-300:]!r}")
     same("summary", "records sent", count, int(summaries[-1][0]))

@@ -42,8 +42,11 @@ def run(bench):
 
 def check_description(text, topic, partitions):
     """Counts, configs, and a leader for every partition."""
-    head = re.search(rf"Topic: {re.escape(topic)}\s+TopicId: (\S+)\s+PartitionCount: (\d+)\s+"
-                     r"ReplicationFactor: (\d+)\s+Configs: (\S*)", text)
+    head = re.search(
+        rf"Topic: {re.escape(topic)}\s+TopicId: (\S+)\s+PartitionCount: (\d+)\s+"
+        r"ReplicationFactor: (\d+)\s+Configs: (\S*)",
+        text,
+    )
     if head is None:
         raise Mismatch(f"describe printed {text[:300]!r}")
     same("describe", "partition count", partitions, int(head[2]))
