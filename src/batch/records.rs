@@ -25,7 +25,7 @@ pub enum RecordFault {
     SizeNegative(i32),
     /// A record's fields end before the record does.
     #[error("{0} bytes are left over at the end of a record")]
-    SizeMismatch(u64),
+    SizeMismatch(u32),
     /// A negative number of headers, or more than fit or are allowed.
     #[error("invalid number of record headers {0}")]
     HeaderCount(i32),
@@ -85,7 +85,7 @@ impl<'a> Record<'a> {
             read_header(&mut rest)?;
         }
         if !rest.is_empty() {
-            return Err(RecordFault::SizeMismatch(rest.len() as u64));
+            return Err(size_mismatch(rest.len() as u64));
         }
         Ok(Record {
             attributes,
@@ -201,8 +201,12 @@ pub fn decompressed_records(
 ///
 /// # Errors
 /// [`RecordFault::Truncated`] or [`RecordFault::VarintTooLong`].
+#[inline]
 pub fn read_varint(bytes: &mut &[u8]) -> Result<i32, RecordFault> {
     let first = read_byte(bytes)?;
+    if first & 0x80 == 0 {
+        return Ok(unzigzag32(first.into()));
+    }
     let mut value = u32::from(first & 0x7F);
     let mut last = first;
     let mut shift = 7;
@@ -221,8 +225,12 @@ pub fn read_varint(bytes: &mut &[u8]) -> Result<i32, RecordFault> {
 ///
 /// # Errors
 /// [`RecordFault::Truncated`] or [`RecordFault::VarintTooLong`].
+#[inline]
 pub fn read_varlong(bytes: &mut &[u8]) -> Result<i64, RecordFault> {
     let first = read_byte(bytes)?;
+    if first & 0x80 == 0 {
+        return Ok(unzigzag64(first.into()));
+    }
     let mut value = u64::from(first & 0x7F);
     let mut last = first;
     let mut shift = 7;
@@ -248,6 +256,12 @@ pub fn write_varlong(value: i64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
+/// The fault of a record that is longer than its fields by so many bytes.
+pub(super) fn size_mismatch(bytes: u64) -> RecordFault {
+    RecordFault::SizeMismatch(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+#[inline]
 pub(super) fn check_header_count(count: i32, bytes_left: u64) -> Result<(), RecordFault> {
     let fits = u64::try_from(count).is_ok_and(|n| n <= bytes_left / HEADER_ENTRY_BYTES_MIN);
     if fits && count <= HEADERS_PER_RECORD_MAX {
@@ -257,14 +271,17 @@ pub(super) fn check_header_count(count: i32, bytes_left: u64) -> Result<(), Reco
     }
 }
 
+#[inline]
 pub(super) fn unzigzag32(value: u32) -> i32 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
+#[inline]
 pub(super) fn unzigzag64(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
+#[inline]
 fn read_header<'a>(rest: &mut &'a [u8]) -> Result<(&'a [u8], Option<&'a [u8]>), RecordFault> {
     let key_bytes = read_varint(rest)?;
     let length = usize::try_from(key_bytes).map_err(|_| RecordFault::HeaderKey(key_bytes))?;
@@ -272,6 +289,7 @@ fn read_header<'a>(rest: &mut &'a [u8]) -> Result<(&'a [u8], Option<&'a [u8]>), 
     Ok((key, read_nullable(rest)?))
 }
 
+#[inline]
 fn read_nullable<'a>(rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, RecordFault> {
     match usize::try_from(read_varint(rest)?) {
         Ok(length) => Ok(Some(take(rest, length)?)),
@@ -279,12 +297,14 @@ fn read_nullable<'a>(rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, RecordFaul
     }
 }
 
+#[inline]
 fn read_byte(rest: &mut &[u8]) -> Result<u8, RecordFault> {
     let (&byte, after) = rest.split_first().ok_or(RecordFault::Truncated)?;
     *rest = after;
     Ok(byte)
 }
 
+#[inline]
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], RecordFault> {
     let (taken, after) = rest
         .split_at_checked(length)

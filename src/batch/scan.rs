@@ -5,8 +5,8 @@
 //! [`Record::read`] finds. Source: Kafka's `DefaultRecord.readPartiallyFrom`.
 
 use crate::batch::records::{
-    Record, RecordFault, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, check_header_count, unzigzag32,
-    unzigzag64,
+    Record, RecordFault, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, check_header_count, size_mismatch,
+    unzigzag32, unzigzag64,
 };
 
 /// What validation needs of a record.
@@ -215,7 +215,7 @@ impl StreamScanner {
             return Ok(false);
         }
         if self.body_left > 0 {
-            return Err(RecordFault::SizeMismatch(self.body_left));
+            return Err(size_mismatch(self.body_left));
         }
         self.stage = Stage::Size;
         Ok(true)

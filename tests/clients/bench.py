@@ -1,0 +1,93 @@
+"""What a program of the suite works with: the broker, a scratch directory and the real clients.
+
+Owns: command lines of the tools and where their output is kept. One `Bench` serves one program.
+Must never: use a consumer group, or let a tool run without a bound.
+"""
+
+import pathlib
+import time
+
+import kafka_peer
+import peer_cache
+import processes
+import records
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
+
+
+class Bench:
+    """The tools, bound to a running broker. `new_peer` starts a second broker of the same kind."""
+
+    def __init__(self, name, peer, scratch, quick, new_peer, java_clients):
+        self.name = name
+        self.peer = peer
+        self.scratch = pathlib.Path(scratch)
+        self.quick = quick
+        self.new_peer = new_peer
+        self.java_clients = java_clients
+        self.log_path = self.scratch / f"{name}.log"
+
+    def on(self, peer):
+        """The same tools against another broker."""
+        shared = (self.quick, self.new_peer, self.java_clients)
+        return Bench(self.name, peer, self.scratch, *shared)
+
+    def topic(self, name, partitions=3, **configs):
+        """Creates a topic with Kafka's Admin client and returns its name."""
+        name = f"{self.name}-{name}".replace("_", "-")
+        settings = [f"{key.replace('_', '.')}={value}" for key, value in configs.items()]
+        self.records("create", f"{name}:{partitions}", *settings)
+        return name
+
+    def tool(self, main_class, *arguments, input_bytes=b"", timeout_seconds=60, check=True):
+        """One of Kafka's command line tools, with --bootstrap-server."""
+        command = kafka_peer.java(peer_cache.kafka_class_path(), main_class)
+        command += ["--bootstrap-server", self.peer.bootstrap, *arguments]
+        return self._run(command, timeout_seconds, input_bytes, check)
+
+    def records(self, command, *arguments, timeout_seconds=90):
+        """A command of Records.java: Kafka's Java clients; its output."""
+        words = [command] if command == "segments" else [command, self.peer.bootstrap]
+        return self.java_clients.call(words + list(arguments), timeout_seconds, self.log_path)
+
+    def produce(self, topic, to_send, *settings):
+        """Sends with the Java producer; the records as acknowledged."""
+        path = records.write_file(self.scratch / f"{topic}.jsonl", to_send)
+        return records.from_text(self.records("produce", topic, path, *settings))
+
+    def consume(self, topic):
+        """Reads all of a topic with the Java consumer."""
+        return records.from_text(self.records("consume", topic))
+
+    def confluent(self, command, topic, *arguments):
+        """confluent_records.py; the records that it prints."""
+        python = peer_cache.python_with_confluent_kafka()
+        words = [python, PROGRAMS / "confluent_records.py", command, self.peer.bootstrap, topic]
+        return records.from_text(self._run(words + list(arguments), 90).text)
+
+    def kcat(self, *arguments, input_bytes=b""):
+        """kcat against the broker."""
+        return self._run(
+            [peer_cache.kcat(), "-b", self.peer.bootstrap, *arguments], 60, input_bytes
+        )
+
+    def kafkajs(self, *arguments):
+        """kafkajs_produce.js; its standard output."""
+        node, home = peer_cache.node_with_kafkajs()
+        words = [node, PROGRAMS / "kafkajs_produce.js", self.peer.bootstrap, *arguments]
+        environment = {"NODE_PATH": str(home / "node_modules"), "PATH": "/usr/bin:/bin"}
+        environment["KAFKAJS_NO_PARTITIONER_WARNING"] = "1"
+        return self._run(words, 60, env=environment).text
+
+    def _run(self, command, timeout_seconds, input_bytes=b"", check=True, env=None):
+        return processes.run(command, timeout_seconds, self.log_path, input_bytes, check, env)
+
+
+def now_window(started_milliseconds):
+    """The timestamps that a client's clock may have given since `started_milliseconds`."""
+    return (started_milliseconds - 1000, milliseconds() + 1000)
+
+
+def milliseconds():
+    """Wall clock in milliseconds."""
+    return int(time.time() * 1000)

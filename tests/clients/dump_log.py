@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Apache Kafka's DumpLogSegments over segment files, read back into records and batches.
+
+Owns: running `org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log` and parsing
+what it prints. Keys and values are printed as hex (HexDecoder.java), so bytes are exact; of headers
+the tool prints the names only. As a command: dump_log.py DIRECTORY... prints a line per record.
+Must never: pass over a line it cannot read, a batch that the tool calls invalid, or bytes that
+belong to no batch.
+"""
+
+import pathlib
+import re
+import sys
+
+sys.dont_write_bytecode = True
+
+import kafka_peer  # noqa: E402
+import peer_cache  # noqa: E402
+import processes  # noqa: E402
+import records  # noqa: E402
+
+
+class Batch:
+    """One batch as printed: its header fields by the tool's names, and its records."""
+
+    def __init__(self, file, fields):
+        self.file = file
+        self.fields = fields
+        self.records = []
+
+    def number(self, name):
+        """A numeric header field."""
+        return int(self.fields[name])
+
+
+def segment_files(directory):
+    """The .log files of a partition directory in offset order."""
+    return sorted(pathlib.Path(directory).glob("*.log"))
+
+
+def dump(files, timeout_seconds=120, log_path=None):
+    """All batches of these files, in their order."""
+    class_path = peer_cache.kafka_class_path()
+    classes = peer_cache.java_classes(class_path)
+    command = kafka_peer.java(f"{classes}:{class_path}", TOOL, heap="1g")
+    command += ["--files", ",".join(str(file) for file in files)]
+    command += ["--deep-iteration", "--print-data-log", "--max-message-size", "20000000"]
+    command += ["--key-decoder-class", "HexDecoder", "--value-decoder-class", "HexDecoder"]
+    finished = processes.run(command, timeout_seconds, log_path)
+    batches = parse(finished.text)
+    for file in files:
+        check_file(pathlib.Path(file), [batch for batch in batches if batch.file == str(file)])
+    return batches
+
+
+def parse(text):
+    """Batches of the tool's output."""
+    batches, file = [], None
+    for line in text.splitlines():
+        if line.startswith("Dumping "):
+            file = line[len("Dumping ") :]
+        elif line.startswith("baseOffset: "):
+            batches.append(Batch(file, dict(FIELD.findall(line))))
+        elif line.startswith("| offset: "):
+            batches[-1].records.append(record_of(line, batches[-1]))
+        elif line.strip() and not line.startswith("Log starting offset: "):
+            raise records.Mismatch(f"DumpLogSegments printed: {line[:200]}")
+    return batches
+
+
+def record_of(line, batch):
+    """A record of its line; `headers` holds (name, None) pairs."""
+    match = RECORD.fullmatch(line)
+    if match is None:
+        raise records.Mismatch(f"DumpLogSegments printed a record as: {line[:200]}")
+    key = bytes.fromhex(match["key"]) if match["key"] is not None else None
+    value = bytes.fromhex(match["value"]) if match["value"] is not None else None
+    for size, data in ((int(match["key_size"]), key), (int(match["value_size"]), value)):
+        records.same(f"{batch.file} offset {match['offset']}", "size", size, size_of(data))
+    names = match["headers"].split(",") if match["headers"] else []
+    headers = [(name, None) for name in names]
+    partition = int(pathlib.Path(batch.file).parent.name.rsplit("-", 1)[1])
+    offset, timestamp = int(match["offset"]), int(match["timestamp"])
+    return records.Record(partition, key, value, headers, timestamp, offset)
+
+
+def check_file(file, batches):
+    """Batches are valid, back to back, and fill the file to its last byte."""
+    position = 0
+    for batch in batches:
+        place = f"{file} at {position}"
+        records.same(place, "isvalid", "true", batch.fields["isvalid"])
+        records.same(place, "magic", 2, batch.number("magic"))
+        records.same(place, "position", position, batch.number("position"))
+        records.same(place, "count", batch.number("count"), len(batch.records))
+        if batch.records:
+            records.same(place, "baseOffset", batch.records[0].offset, batch.number("baseOffset"))
+            records.same(place, "lastOffset", batch.records[-1].offset, batch.number("lastOffset"))
+        position += batch.number("size")
+    records.same(str(file), "bytes in batches", file.stat().st_size, position)
+    if batches:
+        records.same(str(file), "name", int(file.stem), batches[0].number("baseOffset"))
+
+
+def size_of(data):
+    """Length, or -1 for null as the tool prints it."""
+    return -1 if data is None else len(data)
+
+
+def main():
+    """The command line."""
+    files = [file for directory in sys.argv[1:] for file in segment_files(directory)]
+    if not files:
+        print("usage: dump_log.py PARTITION-DIRECTORY...", file=sys.stderr)
+        return 2
+    for batch in dump(files):
+        for record in batch.records:
+            print(record.partition, record.offset, record.timestamp, record.key, record.value)
+    return 0
+
+
+TOOL = "org.apache.kafka.tools.DumpLogSegments"
+FIELD = re.compile(r"(\w+): (\S+)")
+RECORD = re.compile(
+    r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (?P<timestamp>-?\d+) "
+    r"keySize: (?P<key_size>-?\d+) valueSize: (?P<value_size>-?\d+) sequence: -?\d+ "
+    r"headerKeys: \[(?P<headers>.*?)\]"
+    r"(?: key: (?P<key>[0-9a-f]*))?(?: payload: (?P<value>[0-9a-f]*))?"
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Where the real programs live, and how they get there.
+
+Owns: a cache directory outside the work tree with Apache Kafka's jars (Maven), a Python
+environment with confluent-kafka (pip), kafkajs (npm) and kcat from the system's packages (apt).
+Each install step runs once; a stamp file with the pinned versions says that it is complete.
+Must never: write into the repository, or pass over a failed install in silence.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+import processes
+
+KAFKA_VERSION = "4.3.1"
+CONFLUENT_KAFKA_VERSION = "2.16.1"
+KAFKAJS_VERSION = "2.2.4"
+SLF4J_VERSION = "2.0.17"
+
+
+def root():
+    """The cache directory."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base) / "ringlog-peers"
+
+
+def one_at_a_time(install):
+    """Keeps two processes from installing at once; the lock goes with the process."""
+
+    @functools.wraps(install)
+    def locked(*arguments):
+        root().mkdir(parents=True, exist_ok=True)
+        with open(root() / "lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return install(*arguments)
+
+    return locked
+
+
+@one_at_a_time
+def kafka_class_path():
+    """Installs Apache Kafka if needed; the JVM class path of its jars."""
+    home = root() / f"kafka-{KAFKA_VERSION}"
+    libs = home / "libs"
+    if install_needed(home, KAFKA_VERSION + SLF4J_VERSION):
+        need("java")
+        (home / "pom.xml").write_text(POM)
+        command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        step(need("mvn"), command[1:] + [f"-DoutputDirectory={libs}"], cwd=home)
+        installed(home, KAFKA_VERSION + SLF4J_VERSION)
+    return f"{libs}/*"
+
+
+@one_at_a_time
+def java_classes(class_path):
+    """Compiles the suite's Java sources against Kafka's jars; the directory of the classes."""
+    sources = sorted((pathlib.Path(__file__).resolve().parent / "programs").glob("*.java"))
+    newest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    home = root() / "classes"
+    if install_needed(home, newest):
+        arguments = ["-nowarn", "-Xlint:none", "-cp", class_path, "-d", str(home)]
+        step(need("javac"), arguments + [str(source) for source in sources])
+        installed(home, newest)
+    return home
+
+
+@one_at_a_time
+def python_with_confluent_kafka():
+    """Installs confluent-kafka into an environment of its own; the path of its interpreter."""
+    home = root() / "python"
+    python = home / "bin" / "python"
+    if install_needed(home, CONFLUENT_KAFKA_VERSION):
+        step(need("python3"), ["-m", "venv", str(home)])
+        step(python, ["-m", "pip", "install", "-q", f"confluent-kafka=={CONFLUENT_KAFKA_VERSION}"])
+        installed(home, CONFLUENT_KAFKA_VERSION)
+    return python
+
+
+@one_at_a_time
+def node_with_kafkajs():
+    """Installs kafkajs; the path of node and the directory that holds node_modules."""
+    home = root() / "node"
+    node = need("node")
+    if install_needed(home, KAFKAJS_VERSION):
+        words = ["install", "--silent", "--no-fund", "--no-audit", f"kafkajs@{KAFKAJS_VERSION}"]
+        step(need("npm"), words, cwd=home)
+        installed(home, KAFKAJS_VERSION)
+    return node, home
+
+
+@one_at_a_time
+def kcat():
+    """Installs kcat from the system's packages if it is missing; its path."""
+    if shutil.which("kcat") is None:
+        apt = need("apt-get")
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        step(apt, ["update", "-q"], env=quiet)
+        step(apt, ["install", "-y", "-q", "--no-install-recommends", "kcat"], env=quiet)
+    return need("kcat")
+
+
+class InstallFailed(Exception):
+    """A program that the suite needs cannot be had."""
+
+
+def need(program):
+    """The path of a program that has to be on this machine."""
+    path = shutil.which(program)
+    if path is None:
+        raise InstallFailed(f"{program} is not installed")
+    return path
+
+
+def step(program, arguments, cwd=None, env=None):
+    """One bounded install command."""
+    print(
+        f"    installing: {os.path.basename(str(program))} {' '.join(arguments)[:100]}", flush=True
+    )
+    try:
+        processes.run([program] + arguments, INSTALL_SECONDS, cwd=cwd, env=env)
+    except (processes.ChildFailed, OSError, subprocess.SubprocessError) as error:
+        raise InstallFailed(str(error)) from error
+
+
+def install_needed(home, stamp):
+    """Whether `home` lacks a complete install of `stamp`; empties what is half done."""
+    marker = home / ".complete"
+    if marker.exists() and marker.read_text() == stamp:
+        return False
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    return True
+
+
+def installed(home, stamp):
+    """Marks an install as complete."""
+    (home / ".complete").write_text(stamp)
+
+
+INSTALL_SECONDS = 600
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>kafka-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-api</artifactId>
+      <version>{SLF4J_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
