@@ -19,20 +19,17 @@ use crate::io::file::GlommioDisk;
 use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::io::{Disk, Runtime};
-use crate::journal::writer::Journal;
-use crate::journal::{Geometry, Identity, Ring, manifest};
-use crate::limits::{DRAIN_MS, JOURNAL_BLOCK_BYTES_MAX};
+use crate::journal::manifest;
+use crate::limits::DRAIN_MS;
 use crate::metadata::Image;
-use crate::metadata::image::TombstonePhase;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
-use crate::metadata::topics::new_cluster_id;
 use crate::preflight;
-use crate::recovery::{self, Recovered};
-use crate::shard::links::Links;
+use crate::recovery::Recovered;
+use crate::shard::build::{self, CATALOG, RESERVE, Started};
 use crate::shard::message::Message;
-use crate::shard::space::{DiskFull, SpaceWatch};
-use crate::shard::{Context, Node, Parts, RecoveredPartition, Shard, connection, rings};
+use crate::shard::space::DiskFull;
+use crate::shard::{Context, Node, RecoveredPartition, Shard, connection};
 
 /// Why the broker did not start, or ended with a fault: one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -86,62 +83,15 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     serve(&context, started, listeners)
 }
 
-/// What exists before the shards.
-struct Started {
-    image: Image,
-    recovered: Recovered,
-}
-
 /// Opens the catalog and recovers; on a temporary executor.
 async fn prepare(config: Arc<BrokerConfig>, data_dir: PathBuf) -> Result<Started, BrokerError> {
     let disk = open_disk(&data_dir)?;
     let runtime = GlommioRuntime::new();
-    check_format(&disk, &data_dir).await?;
-    let mut random = || runtime.random();
-    let cluster_id = new_cluster_id(&mut random);
-    let directory = data_dir.join(CATALOG);
-    let (mut store, image) =
-        CatalogStore::open(Rc::clone(&disk), &directory, Arc::clone(&config), &cluster_id)
-            .await
-            .map_err(BrokerError::from)?;
-    image.check_fits().map_err(BrokerError)?;
     let kernel_boot_id =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let recovered = recovery::recover(
-        &disk,
-        &recovery::Request {
-            data_dir: &data_dir,
-            catalog: &image,
-            shards: config.shards,
-            ring_files: config.journal_ring_files,
-            ring_file_bytes: config.journal_file_bytes(),
-            durability: match config.durability {
-                Durability::PowerLoss => manifest::Durability::PowerLoss,
-                Durability::ProcessCrash => manifest::Durability::ProcessCrash,
-            },
-            kernel_boot_id: kernel_boot_id.trim().to_owned(),
-            accept_loss: &config.accept_loss,
-            now_ms: runtime.wall_ms(),
-            producer_expiration_ms: i64::from(config.producer_id_expiration_ms),
-        },
-    )
-    .await
-    .map_err(BrokerError::from)?;
-    // Recovery has removed what deleted topics left, and its images name nothing of them.
-    let records = finished_deletions(&image);
-    let image = store.append(&records).await.map_err(BrokerError::from)?;
-    Ok(Started { image, recovered })
-}
-
-fn finished_deletions(image: &Image) -> Vec<Record> {
-    let mut records = Vec::new();
-    for tombstone in image.tombstones() {
-        if tombstone.phase == TombstonePhase::Deleting {
-            records.push(Record::TopicNameFreed { id: tombstone.id });
-        }
-        records.push(Record::TombstoneGone { id: tombstone.id });
-    }
-    records
+    build::prepare(&disk, &runtime, &config, &data_dir, kernel_boot_id.trim())
+        .await
+        .map_err(BrokerError)
 }
 
 async fn append(
@@ -159,22 +109,6 @@ fn open_disk(data_dir: &Path) -> Result<Rc<dyn Disk>, BrokerError> {
     let home = Rc::new(Home::new());
     let disk = GlommioDisk::new(data_dir, home).map_err(BrokerError::from)?;
     Ok(Rc::new(disk))
-}
-
-/// A new data directory gets the format's version; one of a newer version is refused.
-async fn check_format(disk: &Rc<dyn Disk>, data_dir: &Path) -> Result<(), BrokerError> {
-    let path = data_dir.join(manifest::format_path());
-    match disk.read(&path).await {
-        Ok(content) => {
-            manifest::check_data_format(&content).map_err(BrokerError::from)?;
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => disk
-            .replace(&path, &manifest::encode_data_format())
-            .await
-            .map_err(|error| BrokerError(format!("{}: {error}", path.display()))),
-        Err(error) => Err(BrokerError(format!("{}: {error}", path.display()))),
-    }
 }
 
 /// Bytes of rings and reserve that are on the disk already.
@@ -429,52 +363,23 @@ async fn wait_for_all(shard: &Rc<Shard>, count: &AtomicU16, shards: u16) {
 }
 
 async fn build_shard(id: ShardId, seed: Seed) -> Result<Rc<Shard>, String> {
-    let context = seed.context;
-    let config = &context.config;
     let home = Rc::new(Home::new());
-    let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
-    let disk: Rc<dyn Disk> = Rc::new(
-        GlommioDisk::new(&context.data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?,
-    );
-    let block_bytes = JOURNAL_BLOCK_BYTES_MAX as u32;
-    let geometry =
-        Geometry::new(config.journal_ring_files, config.journal_file_bytes(), block_bytes)
-            .map_err(|fault| fault.to_string())?;
-    let identity = Identity::generate(context.boot, id, || runtime.random());
-    let durable = config.durability == Durability::PowerLoss;
-    let files = rings::prepare(&disk, &context.data_dir, &identity, &geometry, durable)
-        .await
-        .map_err(|error| format!("its journal cannot be prepared: {error}"))?;
-    let journal = Journal::new(
-        Rc::clone(&runtime),
-        Rc::clone(&disk),
-        home,
-        identity,
-        files,
-        Ring::new(geometry, seed.first_sequence),
-        config.memory_split().tail_bytes,
-    );
-    let reserve_bytes = config.journal_ring_bytes * u64::from(config.shards);
-    let space = SpaceWatch::new(seed.full, context.data_dir.join(RESERVE), reserve_bytes);
-    let catalog_directory = context.data_dir.join(CATALOG);
-    let shard = Shard::new(Parts {
+    let data_dir = &seed.context.data_dir;
+    let disk =
+        GlommioDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
+    build::build(build::Inputs {
         id,
-        context: Arc::clone(&context),
-        runtime,
-        disk: Rc::clone(&disk),
-        journal,
-        links: Links::new(seed.mailbox),
-        space,
+        context: Arc::clone(&seed.context),
+        runtime: Rc::new(GlommioRuntime::new()),
+        disk: Rc::new(disk),
+        home,
+        mailbox: seed.mailbox,
         catalog: seed.image,
         recovered: seed.recovered,
-    });
-    if id == ShardId(0) {
-        let broker = Arc::clone(&context.config);
-        let opened = CatalogStore::open(disk, &catalog_directory, broker, "").await;
-        let (store, _) = opened.map_err(|error| error.to_string())?;
-        shard.catalog_writer.open(store);
-    }
-    Ok(shard)
+        first_sequence: seed.first_sequence,
+        full: seed.full,
+    })
+    .await
 }
 
 /// Accepts connections; with one listener for all shards they are dealt in turn.
@@ -506,6 +411,3 @@ async fn accept(shard: Rc<Shard>, socket: TcpListener) {
         }
     }
 }
-
-const CATALOG: &str = "catalog";
-const RESERVE: &str = "reserve";

@@ -31,6 +31,7 @@ pub async fn handle(
     header: RequestHeader,
     request: ListOffsetsRequest,
 ) -> Response {
+    let version = header.api_version;
     let image = shard.catalog();
     let mut response = ListOffsetsResponse::default();
     let mut queries: Vec<(ShardId, (usize, usize), OffsetQuery)> = Vec::new();
@@ -51,7 +52,7 @@ pub async fn handle(
                         leader_epoch: asked.current_leader_epoch,
                         committed_only: request.isolation_level == 1,
                         to_log_end: request.replica_id.0 == DEBUG_CONSUMER,
-                        version: header.api_version,
+                        version,
                     };
                     queries.push((
                         owner,
@@ -63,7 +64,7 @@ pub async fn handle(
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
                 _ => ErrorCode::UnknownTopicOrPartition,
             };
-            answers.partitions.push(answer(index, &OffsetAnswer::failed(code)));
+            answers.partitions.push(answer(version, index, &OffsetAnswer::failed(code)));
         }
         response.topics.push(answers);
     }
@@ -76,20 +77,25 @@ pub async fn handle(
         if let Reply::Offsets(answers) = shard.ask(owner, operation).await {
             for ((_, (topic, place), query), found) in mine.iter().zip(answers) {
                 response.topics[*topic].partitions[*place] =
-                    answer(query.partition.partition, &found);
+                    answer(version, query.partition.partition, &found);
             }
         }
     }
     Response::encode(&header, &response)
 }
 
-fn answer(index: PartitionIndex, found: &OffsetAnswer) -> ListOffsetsPartitionResponse {
+fn answer(
+    version: i16,
+    index: PartitionIndex,
+    found: &OffsetAnswer,
+) -> ListOffsetsPartitionResponse {
+    let leader_epoch = if version >= 4 { found.leader_epoch.0 } else { -1 };
     ListOffsetsPartitionResponse::default()
         .with_partition_index(index.0)
         .with_error_code(found.error.code())
         .with_timestamp(found.timestamp)
         .with_offset(found.offset.0)
-        .with_leader_epoch(found.leader_epoch.0)
+        .with_leader_epoch(leader_epoch)
 }
 
 /// Whether this node answers for partitions of `owner`.

@@ -5,6 +5,7 @@
 //! over an await, and never do a blocking call.
 
 pub mod append;
+pub mod build;
 pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
