@@ -322,10 +322,17 @@ impl FileNode {
 
     fn make_durable(&mut self, write: Sequence, position: u64, end: u64) {
         // Bytes can only be durable at a place the file durably has.
+        let is_short = self.durable.length() < end;
+        let is_cut = self.lengths.iter().any(|change| change.to.cuts(end));
         self.settle_lengths(|change| {
-            let own = change.begun == write;
-            own || (change.begun < write && change.to.cuts(end) && change.finished.is_some())
+            let is_visible = change.finished.is_some() || matches!(change.to, Length::Exactly(_));
+            let earlier = change.begun < write && is_visible;
+            change.begun == write || (earlier && (is_short || is_cut))
         });
+        assert!(
+            self.durable.length() >= end,
+            "durable bytes up to {end} beyond the durable length"
+        );
         for sector in position / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
             let Some(mut versions) = self.versions.remove(&sector) else {
                 continue;

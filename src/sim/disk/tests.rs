@@ -130,6 +130,27 @@ fn an_ordinary_write_survives_by_luck_until_synced() {
 }
 
 #[test]
+fn a_durable_write_buries_the_volatile_ones_before_it() {
+    let seen = outcomes(
+        |world, disk, file| {
+            run(world, file.write_at(block(1, 8192), 0));
+            let durable = run(world, disk.open(path("/d/f"), writable(true)));
+            run(world, durable.write_at(block(2, 4096), 0));
+        },
+        false,
+    );
+    assert!(seen.len() > 2);
+    let fronts = seen
+        .iter()
+        .flatten()
+        .map(|content| content[..4096].to_vec());
+    assert_eq!(
+        fronts.collect::<BTreeSet<_>>(),
+        BTreeSet::from([vec![2; 4096]])
+    );
+}
+
+#[test]
 fn a_sync_does_not_cover_a_write_that_ended_after_it_began() {
     let seen = outcomes(
         |world, disk, file| {
