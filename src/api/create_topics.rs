@@ -165,7 +165,11 @@ mod tests {
         let image = catalog(&context, &[("old", 1, &[0])]);
         let request = CreateTopicsRequest::default().with_topics(topics);
         let asked: Vec<CreateTopic> = request.topics.iter().map(asked).collect();
-        let mut random = || 0x0123_4567_89ab_cdef;
+        let mut state = 7_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state
+        };
         let loads = image.partitions_per_shard(context.shards);
         let mut plan_context = PlanContext {
             image: &image,
