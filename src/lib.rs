@@ -11,6 +11,7 @@ pub mod journal;
 pub mod limits;
 pub mod log;
 pub mod metadata;
+pub mod recovery;
 pub mod preflight;
 pub mod shard;
 pub mod sim;

@@ -136,3 +136,20 @@ pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Requests of one shard to others that are not answered yet, beyond which it admits no new work
 /// from its sockets; admission reopens at half of it.
 pub const MAILBOX_REQUESTS_MAX: usize = 1024;
+
+/// Size of the catalog's log at which a snapshot is written and a new log begun: replaying it
+/// takes milliseconds.
+pub const CATALOG_LOG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Control messages kept back for one other shard, beyond which whoever can wait starts no new
+/// control work towards it.
+pub const MAILBOX_CONTROL_MAX: usize = 1024;
+/// Control messages kept back for one other shard, beyond which whoever can wait starts no new
+/// control work towards it.
+pub const MAILBOX_CONTROL_MAX: usize = 1024;
+
+/// Socket calls of one connection that succeed at once before it lets other tasks run.
+pub const STREAM_CALLS_PER_TURN_MAX: u32 = 16;
+
+/// Open files and connections below which the start warns.
+pub const OPEN_FILES_COMFORTABLE: u64 = 16_384;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use glommio::io::PollableFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::executor::turn;
 use super::file::io_error;
 use super::stream::TcpStream;
 use crate::limits::{ACCEPT_PAUSE_MS, LISTEN_BACKLOG};
@@ -101,7 +102,7 @@ impl Listener {
                 Ok((socket, peer)) => return Ok(Accepted { socket, peer }),
                 Err(error) => match outcome(&error) {
                     Outcome::Wait => self.socket.readable().await.map_err(io_error)?,
-                    Outcome::Skip => glommio::yield_if_needed().await,
+                    Outcome::Skip => turn().await,
                     Outcome::Pause => {
                         self.pauses.set(self.pauses.get() + 1);
                         glommio::timer::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;

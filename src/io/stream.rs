@@ -17,9 +17,13 @@ use glommio::io::PollableFd;
 use smallvec::SmallVec;
 use socket2::SockRef;
 
+use super::executor::turn;
 use super::file::io_error;
 use super::{LocalFuture, Stream};
-use crate::limits::{STREAM_READ_BYTES_MAX, STREAM_READ_BYTES_MIN, STREAM_SLICES_PER_SEND_MAX};
+use crate::limits::{
+    STREAM_CALLS_PER_TURN_MAX, STREAM_READ_BYTES_MAX, STREAM_READ_BYTES_MIN,
+    STREAM_SLICES_PER_SEND_MAX,
+};
 
 /// A TCP connection polled by the executor of the thread that made it.
 pub struct TcpStream {
@@ -29,6 +33,8 @@ pub struct TcpStream {
     read_bytes: Cell<usize>,
     /// The last read took all there was, so that the next one asks the ring first.
     drained: Cell<bool>,
+    /// Calls since this stream last let other tasks run.
+    calls: Cell<u32>,
 }
 
 impl TcpStream {
@@ -44,6 +50,7 @@ impl TcpStream {
             peer,
             read_bytes: Cell::new(STREAM_READ_BYTES_MIN),
             drained: Cell::new(true),
+            calls: Cell::new(0),
         })
     }
 
@@ -103,6 +110,16 @@ impl TcpStream {
         }
     }
 
+    /// Lets other tasks run now and then: a peer that always has more, or takes all at once, must
+    /// not keep them waiting.
+    async fn be_fair(&self) {
+        self.calls.set(self.calls.get() + 1);
+        if self.calls.get() >= STREAM_CALLS_PER_TURN_MAX {
+            self.calls.set(0);
+            turn().await;
+        }
+    }
+
     /// Grows the space for a connection that fills it, and shrinks it for one that does not.
     fn adapt(&self, received: usize, offered: usize) {
         let current = self.read_bytes.get();
@@ -148,11 +165,11 @@ impl Stream for TcpStream {
                 if !self.drained.get()
                     && let Some(count) = self.receive(buffer, limit)?
                 {
-                    // A peer that always has more must not keep the other tasks waiting.
-                    glommio::yield_if_needed().await;
+                    self.be_fair().await;
                     return Ok(count);
                 }
                 self.socket.readable().await.map_err(io_error)?;
+                self.calls.set(0);
                 self.drained.set(false);
             }
         })
@@ -170,7 +187,7 @@ impl Stream for TcpStream {
                     Some(sent) => {
                         first = consume(slices, first, sent);
                         if first < slices.len() {
-                            glommio::yield_if_needed().await;
+                            self.be_fair().await;
                         }
                     }
                     None => self.socket.writable().await.map_err(io_error)?,

@@ -9,10 +9,12 @@
 //! malformed entry is a fault, never a panic.
 //!
 //! ```text
-//! block:  checksum u64 | magic u32 | format u16 | shard u16 | journal id 16 | boot u32 | entries u32
-//!         | sequence u64 | position u64 | wall clock ms i64 | durable through u64 | used u32 | 0 u32
-//! entry:  kind u8 | version u8 | 0 u16 | bytes after these eight u32 | body
-//! batch:  topic id 16 | partition i32 | append ms i64 | batch bytes u32 | part start u32 | part u32 | records
+//! block: checksum u64 | magic u32 | format u16 | shard u16 | journal id 16 | boot u32
+//!        | entries u32 | sequence u64 | position u64 | wall clock ms i64 | durable through u64
+//!        | used u32 | 0 u32 | entries
+//! entry: kind u8 | version u8 | 0 u16 | bytes after these eight u32 | body
+//! batch: topic id 16 | partition i32 | append ms i64 | batch bytes u32 | part start u32
+//!        | part u32 | record bytes
 //! ```
 
 use std::fmt;

@@ -10,7 +10,8 @@
 //!
 //! ```text
 //! file: magic u32 | format u16 | shard u16 | boot u32 | rows u32 | position u64 | sequence u64
-//!       | durable through u64 | rows, each: length u32, bytes | xxh3-64 of all before u64
+//!       | durable through u64 | clean u32 | rows, each: length u32, bytes
+//!       | xxh3-64 of all before u64
 //! ```
 
 use std::collections::HashSet;
@@ -34,6 +35,8 @@ pub struct Image {
     pub shard: ShardId,
     /// Where replaying begins, and what was durable when the image was written.
     pub start: Start,
+    /// Written at a clean stop: nothing follows `start` in the ring, which need not be read.
+    pub clean: bool,
     /// One row per partition of the shard.
     pub rows: Vec<PartitionRow>,
 }
@@ -137,7 +140,7 @@ impl Image {
         for row in &self.rows {
             writer.push(row);
         }
-        writer.finish(self.start)
+        writer.finish(self.start, self.clean)
     }
 
     /// Reads a whole image file.
@@ -163,6 +166,11 @@ impl Image {
             sequence: JournalSequence(cursor.u64().ok_or(magic)?),
         };
         let durable_through = JournalSequence(cursor.u64().ok_or(magic)?);
+        let clean = match cursor.u32().ok_or(magic)? {
+            0 => false,
+            1 => true,
+            _ => return Err(ImageFault::Row { row: 0 }),
+        };
         let mut rows = Vec::new();
         let mut seen = HashSet::new();
         for row in 0..count {
@@ -184,6 +192,7 @@ impl Image {
                 point,
                 durable_through,
             },
+            clean,
             rows,
         })
     }
@@ -222,13 +231,14 @@ impl ImageWriter {
         self.rows += 1;
     }
 
-    /// The bytes of the file.
+    /// The bytes of the file. `clean` promises that the shard's boot writes no block after `start`.
     #[must_use]
-    pub fn finish(mut self, start: Start) -> Vec<u8> {
+    pub fn finish(mut self, start: Start, clean: bool) -> Vec<u8> {
         self.bytes[12..16].copy_from_slice(&self.rows.to_le_bytes());
         self.bytes[16..24].copy_from_slice(&start.point.position.to_le_bytes());
         self.bytes[24..32].copy_from_slice(&start.point.sequence.0.to_le_bytes());
         self.bytes[32..40].copy_from_slice(&start.durable_through.0.to_le_bytes());
+        self.bytes[40..44].copy_from_slice(&u32::from(clean).to_le_bytes());
         let checksum = xxh3_64(&self.bytes);
         self.bytes.extend_from_slice(&checksum.to_le_bytes());
         self.bytes
@@ -380,7 +390,7 @@ fn offset(cursor: &mut Cursor<'_>) -> Option<Offset> {
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLim");
 const FORMAT: u16 = 1;
-const HEADER_BYTES: usize = 40;
+const HEADER_BYTES: usize = 44;
 const EPOCH_BYTES: usize = 12;
 const PRODUCER_BYTES: usize = 42;
 const PRODUCER_BATCH_BYTES: usize = 32;

@@ -110,6 +110,23 @@ pub struct Scan {
     pub headers_lost: u32,
 }
 
+impl Scan {
+    /// What a scan would find after a clean stop, without reading the ring.
+    #[must_use]
+    pub fn after_clean_stop(start: Start) -> Scan {
+        let judged = judge(&[], None, Some(start), false);
+        Scan {
+            ring: None,
+            good: judged.good,
+            later: judged.later,
+            end: judged.end,
+            verdict: judged.verdict,
+            highest_sequence: judged.highest_sequence,
+            headers_lost: 0,
+        }
+    }
+}
+
 /// Why a ring cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! head:   magic u32 | format u16 | 0 u16 | topic id 16 | partition i32 | xxh3-64 of these u64
-//! record: xxh3-64 of the rest, seeded with the record's place u64 | bytes u32 | kind u8 | 0 3 | body
+//! record: xxh3-64 of the rest seeded with its place u64 | body bytes u32 | kind u8 | 0 3 | body
 //! batch body: append ms i64, record batch; log start body: i64; epoch body: i32, i64
 //! ```
 
@@ -168,8 +168,8 @@ impl StrandedReader {
         }
     }
 
-    /// Takes the next piece of the file; call [`StrandedReader::next_entry`] until it is `None` before
-    /// the next piece.
+    /// Takes the next piece of the file. Call [`StrandedReader::next_entry`] until it is `None`
+    /// before the piece after it.
     pub fn feed(&mut self, piece: &[u8]) {
         if !self.ended {
             self.waiting.extend_from_slice(piece);
@@ -220,7 +220,8 @@ impl StrandedReader {
     }
 
     /// After the last piece: the bytes of the file that are whole; 0 means that even the head must
-    /// be written again. The rest must be cut before the file is appended to. Damage if the image row vouches for more.
+    /// be written again. The rest must be cut before the file is appended to. Damage if the image
+    /// row vouches for more.
     pub fn finish(self) -> Result<u64, StrandedFault> {
         if self.whole_bytes < self.expected_bytes {
             return Err(StrandedFault::Damaged {

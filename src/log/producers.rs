@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::ProducerFacts;
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerEpoch, ProducerId};
-use crate::journal::image::{BatchRow, ProducerRow};
+use crate::journal::image::{ProducerBatchRow, ProducerRow};
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 
 /// One remembered batch.
@@ -224,7 +224,7 @@ impl ProducerEntry {
     }
 
     fn to_row(&self, id: ProducerId) -> ProducerRow {
-        let batches = self.batches.iter().map(|batch| BatchRow {
+        let batches = self.batches.iter().map(|batch| ProducerBatchRow {
             last_sequence: batch.last_sequence,
             last_offset: batch.last_offset,
             offset_delta: batch.offset_delta,

@@ -53,6 +53,8 @@ pub struct TailBatch {
     pub last_offset: Offset,
     /// Largest timestamp of its records, milliseconds.
     pub max_timestamp_ms: i64,
+    /// Broker's wall clock when it was appended.
+    pub append_ms: i64,
     /// Length in bytes.
     pub bytes: usize,
     /// The journal block that holds its last part.

@@ -16,6 +16,7 @@ fn append(log: &mut Log, count: i32, sequence: u64) {
         base_offset,
         last_offset: base_offset.plus(i64::from(count) - 1),
         max_timestamp_ms: 7,
+        append_ms: 0,
         bytes: 100,
         sequence: JournalSequence(sequence),
         parts: SmallVec::new(),

@@ -113,6 +113,7 @@ fn append_now(
         base_offset,
         last_offset,
         max_timestamp_ms: batch.max_timestamp,
+        append_ms: now_ms,
         bytes: facts.bytes,
         sequence: journaled.sequence,
         parts: journaled.parts,

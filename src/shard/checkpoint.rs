@@ -18,7 +18,9 @@ use super::write_behind;
 use crate::ids::{JournalSequence, Offset};
 use crate::io::Monotonic;
 use crate::journal::image::{Image, OfflineRow, PartitionRow};
-use crate::journal::{manifest, stranded};
+use crate::journal::replay::Start;
+use crate::journal::stranded::{self, StrandedEntry};
+use crate::journal::manifest;
 use crate::limits::CHECKPOINT_INTERVAL_MS;
 use crate::log::producers::Producers;
 
@@ -129,10 +131,11 @@ pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
         .map(|partition| partition.row.borrow().clone())
         .filter(worth_a_row)
         .collect();
+    let start = Start { point: start, durable_through: shard.journal.durable_through() };
     let image = Image { boot: shard.context.boot, shard: shard.id, start, rows };
-    let path = manifest::image_path(&shard.context.data_dir, shard.context.boot, shard.id);
+    let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
     shard.disk.replace(&path, &image.encode()).await?;
-    shard.journal.release_through(start);
+    shard.journal.release_through(start.point);
     shard.counters.checkpoints.add(1);
     Ok(())
 }
@@ -214,32 +217,41 @@ async fn strand(
     if let Some(failed) = shard.journal.failure() {
         return Err(io::Error::other(failed));
     }
-    let entries = {
-        let log = partition.log.borrow();
-        let mut entries = Vec::new();
-        for batch in log.tail().from_offset(log.written_end()) {
-            let mut slices = Vec::new();
-            if batch.last_offset < log.high_watermark() {
-                batch.slices(&mut slices);
-                entries.push(stranded::encode_batch(partition.id, slices.concat().into()));
-            }
-        }
-        entries
-    };
-    let path = manifest::stranded_path(&shard.context.data_dir, partition.id);
-    if !entries.is_empty() {
-        shard.disk.append(&path, &entries.concat()).await?;
+    let before = partition.row.borrow().offline.as_ref().map_or(0, |row| row.stranded_bytes);
+    let (records, end) = stranded_records(partition, before);
+    let mut stranded_bytes = before;
+    if !records.is_empty() {
+        let relative = manifest::stranded_path(partition.id);
+        let path = shard.context.data_dir.join(relative);
+        shard.disk.append(&path, &records).await?;
         if let Some(directory) = path.parent() {
             shard.disk.sync_directory(directory).await?;
         }
-        let mut log = partition.log.borrow_mut();
-        let end = log.high_watermark();
-        log.stranded_through(end);
+        stranded_bytes += records.len() as u64;
+        partition.log.borrow_mut().stranded_through(end);
     }
-    let mut row = partition.row.borrow_mut();
-    let stranded_file = !entries.is_empty()
-        || row.offline.as_ref().is_some_and(|offline| offline.stranded_file);
-    row.offline = Some(OfflineRow { reason: error.to_string(), stranded_file });
+    let reason = error.to_string();
+    partition.row.borrow_mut().offline = Some(OfflineRow { reason, stranded_bytes });
     partition.set_availability(Availability::Offline(error.to_string()));
     Ok(())
+}
+
+/// What the stranded file lacks: the journaled batches that are in no segment. Epochs need no
+/// record: the first batch of each shows it.
+fn stranded_records(partition: &Partition, before: u64) -> (Vec<u8>, Offset) {
+    let log = partition.log.borrow();
+    let mut out = Vec::new();
+    for batch in log.tail().from_offset(log.written_end()) {
+        if batch.last_offset >= log.high_watermark() {
+            break;
+        }
+        if out.is_empty() && before == 0 {
+            out = stranded::encode_head(partition.id);
+        }
+        let mut slices = Vec::new();
+        batch.slices(&mut slices);
+        let entry = StrandedEntry::Batch { append_ms: batch.append_ms, bytes: slices.concat().into() };
+        stranded::encode_record(&entry, before + out.len() as u64, &mut out);
+    }
+    (out, log.high_watermark())
 }

@@ -77,7 +77,7 @@ pub fn encode_snapshot(producers: &[ProducerRow]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::ids::{LeaderEpoch, ProducerEpoch, ProducerId};
-    use crate::journal::image::BatchRow;
+    use crate::journal::image::ProducerBatchRow;
 
     #[test]
     fn the_epoch_checkpoint_is_kafkas_text() {
@@ -94,7 +94,7 @@ mod tests {
             last_append_ms: 5,
             last_timestamp_ms: 99,
             open_transaction_first_offset: None,
-            batches: vec![BatchRow {
+            batches: vec![ProducerBatchRow {
                 last_sequence: 9,
                 last_offset: Offset(19),
                 offset_delta: 4,

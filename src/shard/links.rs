@@ -152,7 +152,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::EpochEnds(queries) => {
             Reply::EpochEnds(queries.iter().map(|query| offsets::epoch_end(shard, query)).collect())
         }
-        Operation::Catalog(change) => Reply::Catalog(catalog::change(shard, change).await),
+        Operation::Catalog(change) => {
+            Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
+        }
         Operation::Publish(image) => {
             shard.take_over(image);
             Reply::Done(true)

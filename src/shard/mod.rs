@@ -110,6 +110,24 @@ pub struct RecoveredPartition {
     pub segments: Vec<(Offset, u64)>,
 }
 
+/// The row of a partition that has nothing yet.
+#[must_use]
+pub fn empty_row(id: TopicPartition) -> PartitionRow {
+    PartitionRow {
+        tp: id,
+        log_start: Offset(0),
+        synced_end: Offset(0),
+        segment_base: Offset(0),
+        segment_bytes: 0,
+        index_bytes: 0,
+        time_index_bytes: 0,
+        transaction_index_bytes: 0,
+        epochs: Vec::new(),
+        producers: Vec::new(),
+        offline: None,
+    }
+}
+
 /// One shard.
 pub struct Shard {
     /// Which one.
@@ -297,7 +315,7 @@ impl Shard {
     ) -> Rc<Partition> {
         let expiration_ms = i64::from(self.context.config.producer_id_expiration_ms);
         let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
-            row: PartitionRow::empty(id),
+            row: empty_row(id),
             segments: Vec::new(),
         });
         let row = recovered.row;

@@ -76,6 +76,12 @@ impl Content {
         out
     }
 
+    /// The pages that are not all zero, by position.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let pages = self.pages.iter();
+        pages.map(|(number, page)| (number * PAGE_BYTES as u64, &page[..]))
+    }
+
     fn put_page(&mut self, number: u64, page: Arc<[u8; PAGE_BYTES]>) {
         if page.iter().any(|&byte| byte != 0) {
             self.pages.insert(number, page);

@@ -316,7 +316,7 @@ impl Core {
             .swap_remove(candidates[state.schedule.index(candidates.len())]);
         // Cores do not advance in lockstep: now and then one stands still for a while.
         if state.pauses && chosen.1 != MAIN_SHARD && state.schedule.chance(1, 200) {
-            let until_ns = now_ns + state.schedule.below(300_000);
+            let until_ns = now_ns.saturating_add(state.schedule.below(300_000));
             state.paused.insert(chosen.1, until_ns);
         }
         Some(chosen)
@@ -342,7 +342,7 @@ impl Core {
     /// Every turn costs some time, so that a busy world's timers still fire.
     fn charge_turn(&self) {
         let cost_ns = 100 + self.state.borrow_mut().schedule.below(1_900);
-        self.now_ns.set(self.now_ns.get() + cost_ns);
+        self.now_ns.set(self.now_ns.get().saturating_add(cost_ns));
     }
 }
 

@@ -217,6 +217,19 @@ impl FileNode {
         !self.writes.is_empty() || !self.reads.is_empty()
     }
 
+    /// Holds exactly `bytes`, durable.
+    pub(super) fn load(&mut self, bytes: &[u8]) {
+        self.current = Content::default();
+        self.current.extend_to(bytes.len() as u64);
+        self.current.write(0, bytes);
+        self.extents.cut(0);
+        self.extents
+            .add(&(0..(bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64)));
+        self.durable = self.current.clone();
+        self.versions.clear();
+        self.lengths.clear();
+    }
+
     pub(super) fn corrupt(&mut self, position: u64, bytes: &[u8]) {
         self.current.write(position, bytes);
         self.durable.write(position, bytes);

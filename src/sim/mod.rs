@@ -13,15 +13,23 @@
 pub use disk::SimDisk;
 pub use faults::{Delays, FaultPlan, FaultRule, Operation};
 pub use medium::Medium;
+pub use net::{NetOptions, SimStream};
 pub use random::Random;
+pub use recording::{Recorder, RecordingDisk};
+pub use trace::{RuleBroken, Trace};
 pub use world::{Event, Stalled, World};
 
+pub mod checker;
 mod content;
 pub mod disk;
 mod executor;
 pub mod faults;
 mod filenode;
+mod image;
 pub mod medium;
 mod names;
+pub mod net;
 pub mod random;
+pub mod recording;
+pub mod trace;
 pub mod world;

@@ -249,11 +249,9 @@ mod tests {
             hashes.push(hash);
             orders.push(order);
         }
-        for sorted in [&mut hashes] {
-            sorted.sort_unstable();
-            sorted.dedup();
-            assert_eq!(sorted.len(), 20);
-        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 20);
         orders.sort_unstable();
         orders.dedup();
         assert_eq!(orders.len(), 20, "every seed interleaves differently");

@@ -166,6 +166,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::wire::tests::cases(256))]
+
         #[test]
         fn any_split_of_the_stream_gives_the_same_frames(
             frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8),

@@ -241,6 +241,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::wire::tests::cases(256))]
+
         #[test]
         fn no_bytes_make_it_panic(
             mut frame in prop::collection::vec(any::<u8>(), 0..64),

@@ -67,6 +67,23 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// An epoch entry and the second part of a batch, written down from the table in the file's head.
+const ENTRIES_VERSION_1: &[&str] = &[
+    "0401000020000000",
+    "01010101010101010101010101010101",
+    "01000000",
+    "09000000",
+    "2c01000000000000",
+    "020100002c000000",
+    "02020202020202020202020202020202",
+    "02000000",
+    "0403020100000000",
+    "0a000000",
+    "06000000",
+    "01000000",
+    "72657374",
+];
+
 #[test]
 fn layout_is_fixed() {
     let mut buffer = vec![0; 4096];
@@ -127,25 +144,7 @@ fn layout_is_fixed() {
         ]
         .concat()
     );
-    assert_eq!(
-        hex(&buffer[80..172]),
-        [
-            "0401000020000000",
-            "01010101010101010101010101010101",
-            "01000000",
-            "09000000",
-            "2c01000000000000",
-            "020100002c000000",
-            "02020202020202020202020202020202",
-            "02000000",
-            "0403020100000000",
-            "0a000000",
-            "06000000",
-            "01000000",
-            "72657374"
-        ]
-        .concat()
-    );
+    assert_eq!(hex(&buffer[80..172]), ENTRIES_VERSION_1.concat());
     assert!(buffer[172..].iter().all(|&byte| byte == 0));
     let sum = u64::from_le_bytes(buffer[..8].try_into().expect("8 bytes"));
     assert_eq!(sum, xxh3_64_with_secret(&buffer[8..], &identity().secret.0));
@@ -273,6 +272,12 @@ fn each_fault_has_its_class() {
         Err(BlockFault::Checksum),
         "padding is covered"
     );
+}
+
+#[test]
+fn blocks_of_other_journals_are_refused() {
+    let block = block_of(&[b"abc"], 3);
+    let me = identity();
     for other in [
         Identity {
             boot: BootNumber(8),

@@ -23,6 +23,7 @@ fn example() -> Image {
             },
             durable_through: JournalSequence(510),
         },
+        clean: true,
         rows: vec![
             PartitionRow {
                 tp: tp(1),
@@ -93,6 +94,7 @@ const VERSION_1: &[&str] = &[
     "0060452301000000",
     "f401000000000000",
     "fe01000000000000",
+    "01000000",
     // Row 1.
     "ab000000",
     "01010101010101010101010101010101",
@@ -140,7 +142,7 @@ const VERSION_1: &[&str] = &[
     "6712000000000000",
     "08000000",
     "6761702061742037",
-    "c85d93272255873f",
+    "f7e97e3cc31b41a4",
 ];
 
 #[test]
@@ -157,7 +159,7 @@ fn rows_can_be_kept_encoded() {
     for row in &image.rows {
         writer.push_encoded(&encode_row(row));
     }
-    assert_eq!(writer.finish(image.start), image.encode());
+    assert_eq!(writer.finish(image.start, image.clean), image.encode());
 }
 
 #[test]
@@ -197,15 +199,16 @@ fn nonsense_with_a_good_checksum_is_refused() {
     let row = |row| Err(ImageFault::Row { row });
     assert_eq!(edited(12, &huge), row(2), "more rows than there are");
     assert_eq!(edited(12, &[1, 0, 0, 0]), row(1), "fewer");
-    assert_eq!(edited(40, &huge), row(0), "length of row 1");
-    assert_eq!(edited(40, &[0, 0, 0, 0]), row(0));
-    assert_eq!(edited(44, &[0; 16]), row(0), "no topic");
-    assert_eq!(edited(60, &[0xff; 4]), row(0), "no partition");
-    assert_eq!(edited(64, &[0xff; 8]), row(0), "negative log start");
-    assert_eq!(edited(108, &huge), row(0), "epochs");
-    assert_eq!(edited(136, &huge), row(0), "producers");
-    assert_eq!(edited(178, &huge), row(0), "batches");
-    assert_eq!(edited(214, &[2]), row(0), "offline is 0 or 1");
+    assert_eq!(edited(40, &[2, 0, 0, 0]), row(0), "clean is 0 or 1");
+    assert_eq!(edited(44, &huge), row(0), "length of row 1");
+    assert_eq!(edited(44, &[0, 0, 0, 0]), row(0));
+    assert_eq!(edited(48, &[0; 16]), row(0), "no topic");
+    assert_eq!(edited(64, &[0xff; 4]), row(0), "no partition");
+    assert_eq!(edited(68, &[0xff; 8]), row(0), "negative log start");
+    assert_eq!(edited(112, &huge), row(0), "epochs");
+    assert_eq!(edited(140, &huge), row(0), "producers");
+    assert_eq!(edited(182, &huge), row(0), "batches");
+    assert_eq!(edited(218, &[2]), row(0), "offline is 0 or 1");
     let twice = Image {
         rows: vec![example().rows[0].clone(), example().rows[0].clone()],
         ..example()
@@ -214,7 +217,7 @@ fn nonsense_with_a_good_checksum_is_refused() {
     assert_eq!(edited(12, &[2, 0, 0, 0]), Ok(example()));
 }
 
-fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
+fn any_producer() -> impl Strategy<Value = ProducerRow> {
     let offset = || (0i64..i64::MAX).prop_map(Offset);
     let batch = (
         any::<i32>(),
@@ -234,7 +237,7 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
                 }
             },
         );
-    let producer = (
+    (
         (
             any::<i64>(),
             any::<i16>(),
@@ -255,7 +258,11 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
                 open_transaction_first_offset,
                 batches,
             },
-        );
+        )
+}
+
+fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
+    let offset = || (0i64..i64::MAX).prop_map(Offset);
     let offline = (".{0,40}", any::<u64>()).prop_map(|(reason, stranded_bytes)| OfflineRow {
         reason,
         stranded_bytes,
@@ -271,7 +278,7 @@ fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
             any::<u32>(),
         ),
         prop::collection::vec((any::<i32>().prop_map(LeaderEpoch), offset()), 0..4),
-        prop::collection::vec(producer, 0..4),
+        prop::collection::vec(any_producer(), 0..4),
         prop::option::of(offline),
     )
         .prop_map(move |(head, epochs, producers, offline)| PartitionRow {
@@ -303,6 +310,7 @@ proptest! {
                 point: JournalPoint { position: point.0, sequence: JournalSequence(point.1) },
                 durable_through: JournalSequence(point.2),
             },
+            clean: count == 0,
             rows: [rows.0, rows.1, rows.2].into_iter().take(count).collect(),
         };
         prop_assert_eq!(Image::decode(&image.encode()), Ok(image));

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::ids::ShardId;
-use crate::io::Runtime;
 
 fn path(text: &str) -> &Path {
     Path::new(text)
@@ -559,6 +558,103 @@ fn after_a_crash_every_sector_is_the_durable_or_a_later_one() {
                 );
             }
         }
+    }
+}
+
+/// Names as a naive model has them: what each path held since the last sync, oldest first.
+#[derive(Default)]
+struct NameModel {
+    held: BTreeMap<String, Vec<Option<u64>>>,
+    /// Content that had a name, one or another, ever since the last sync.
+    always: BTreeSet<u64>,
+}
+
+impl NameModel {
+    fn now(&self, name: &str) -> Option<u64> {
+        let held = self.held.get(name)?;
+        held.last().copied().flatten()
+    }
+
+    fn set(&mut self, name: &str, content: Option<u64>) {
+        let held = self.held.entry(name.to_owned());
+        held.or_insert_with(|| vec![None]).push(content);
+    }
+
+    fn sync(&mut self) {
+        for held in self.held.values_mut() {
+            held.drain(..held.len() - 1);
+        }
+        let now = self.held.values().filter_map(|held| held[0]);
+        self.always = now.collect();
+    }
+
+    /// Creates, renames, removes or syncs.
+    fn step(&mut self, world: &World, disk: &SimDisk, random: &mut Random, content: u64) {
+        let mut draw = || format!("/{}/{}", ["d", "e"][random.index(2)], random.below(3));
+        let (name, target) = (draw(), draw());
+        let there = self.now(&name);
+        match (random.below(8), there) {
+            (0, _) => {
+                run(world, disk.sync_filesystem());
+                self.sync();
+            }
+            (1, Some(gone)) => {
+                run(world, disk.remove(path(&name)));
+                self.set(&name, None);
+                self.always.remove(&gone);
+            }
+            (_, Some(moved)) if name != target => {
+                run(world, disk.rename(path(&name), path(&target)));
+                if let Some(replaced) = self.now(&target) {
+                    self.always.remove(&replaced);
+                }
+                self.set(&name, None);
+                self.set(&target, Some(moved));
+            }
+            (_, None) => {
+                run(world, disk.write(path(&name), &content.to_be_bytes()));
+                self.set(&name, Some(content));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_every_name_is_the_durable_or_a_later_one() {
+    for seed in 0..300 {
+        let (world, disk, _file) = with_file(seed, false);
+        run(&world, disk.create_directory(path("/e")));
+        run(&world, disk.sync_directory(path("/")));
+        let mut random = world.random("names");
+        let mut model = NameModel::default();
+        for content in 0..random.below(60) {
+            model.step(&world, &disk, &mut random, content);
+        }
+        world.crash();
+        let after = disk.crash().medium();
+        let mut found = Vec::new();
+        for (name, held) in &model.held {
+            let bytes = after.read(path(name)).ok();
+            let content = bytes.map(|bytes| {
+                u64::from_be_bytes(bytes.try_into().expect("a name has its whole content"))
+            });
+            assert!(
+                held.contains(&content),
+                "seed {seed}: {name} is {content:?}"
+            );
+            found.extend(content);
+        }
+        let distinct: BTreeSet<u64> = found.iter().copied().collect();
+        assert_eq!(
+            distinct.len(),
+            found.len(),
+            "seed {seed}: a rename is atomic"
+        );
+        assert!(
+            distinct.is_superset(&model.always),
+            "seed {seed}: a file is gone"
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wire::encode::encode_response;
-use crate::wire::tests::Random;
+use crate::wire::tests::{Random, cases};
 
 fn any_answer(random: &mut Random) -> FetchAnswer {
     FetchAnswer {
@@ -138,7 +138,7 @@ fn partition(version: i16, answer: &FetchPartitionAnswer) -> PartitionData {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(cases(100))]
 
     #[test]
     fn every_version_decodes_to_the_same_values(seed in any::<u64>()) {

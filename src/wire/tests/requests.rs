@@ -21,10 +21,12 @@ use kafka_protocol::messages::*;
 use uuid::Uuid;
 
 use super::Random;
+use crate::limits::REQUEST_UNKNOWN_TAGS_MAX;
 use crate::wire::decode::Request;
 use crate::wire::versions::Api;
 
 pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
+    random.tags_left = REQUEST_UNKNOWN_TAGS_MAX;
     let mut of = Of { version, random };
     let flexible = api.is_flexible(version);
     match api {
@@ -360,7 +362,8 @@ impl Of<'_> {
 fn tags(random: &mut Random, flexible: bool) -> BTreeMap<i32, Bytes> {
     let mut tags = BTreeMap::new();
     if flexible && random.below(8) == 0 {
-        for _ in 0..=random.below(3) {
+        for _ in 0..(1 + random.below(3)).min(random.tags_left) {
+            random.tags_left -= 1;
             tags.insert(100 + random.below(100) as i32, random.bytes(140));
         }
     }

@@ -1,0 +1,418 @@
+//! Fetch (key 1), versions 4-18.
+//!
+//! Behaviour
+//! - Per partition: unknown id 100, unknown name 3, not this node's 6 with the current leader (v12+
+//!   tags), leader epoch 74/75, offset outside [log start, log end] 1, diverging epoch (v12+).
+//! - Whole batches only, from the one that contains the offset; the first partition with data
+//!   returns at least one batch whatever the limits. **deviation**: Kafka may cut a batch.
+//! - read_committed is bounded by the last stable offset and carries a list of aborted
+//!   transactions, otherwise the list is null.
+//! - Long poll: answers at once when nothing is to be read, on any error, or with `min_bytes`;
+//!   else when a watched bound moves or the time is over, read again from scratch.
+//! - Incremental sessions (v7+) per shard; an unknown session is 70, a wrong epoch 71.
+//! - Follower fetches are refused with 31 per partition: there is one replica.
+//!
+//! Version notes: 5 log start; 7 sessions; 9 leader epoch; 11 rack; 12 flexible, diverging epoch;
+//! 13 topic ids; 15 replica state tag; 16 node endpoints; 17 directory id; 18 high watermark tag.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kafka_protocol::messages::FetchRequest;
+use kafka_protocol::protocol::StrBytes;
+
+use super::list_offsets::is_served;
+use super::produce::{current_leader, endpoint};
+use super::Response;
+use crate::error_code::ErrorCode;
+use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
+use crate::metadata::Image;
+use crate::metadata::image::Topic;
+use crate::shard::Shard;
+use crate::shard::connection::Connection;
+use crate::shard::fetch_session::{
+    PartitionKey, SessionPlan, SessionRequest, Told, TopicKey, Wanted,
+};
+use crate::shard::message::{Operation, ReadOutcome, ReadPart, ReadParts, Reply, WatchPart};
+use crate::shard::partition::Waiter;
+use crate::shard::watch::Watching;
+use crate::wire::gather::{FetchAnswer, FetchPartitionAnswer, FetchTopicAnswer, encode_fetch};
+use crate::wire::header::RequestHeader;
+
+/// Answers a request, perhaps after a while.
+pub async fn handle(
+    shard: Rc<Shard>,
+    connection: Rc<Connection>,
+    header: RequestHeader,
+    request: Box<FetchRequest>,
+) -> Response {
+    let fetch_max = usize::try_from(shard.context.config.fetch_max_bytes).unwrap_or(0);
+    let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(fetch_max);
+    let limits = Limits {
+        bytes_max,
+        bytes_min: usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max),
+        wait_ms: u64::try_from(request.max_wait_ms).unwrap_or(0),
+        committed_only: request.isolation_level == 1,
+        follower: request.replica_id.0 >= 0 || request.replica_state.replica_id.0 >= 0,
+    };
+    let by_id = header.api_version >= 13;
+    let now = shard.runtime.now();
+    let plan = shard.sessions.borrow_mut().begin(session_request(&header, &request), now);
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(code) => return encode(&header, answer_of(code, 0)),
+    };
+    let (session, wanted) = match plan {
+        SessionPlan::Sessionless(wanted) => (Session::None, wanted),
+        SessionPlan::Full(wanted) if header.api_version < 7 => (Session::None, wanted),
+        SessionPlan::Full(wanted) => (Session::New, wanted),
+        SessionPlan::Incremental { session_id, partitions } => {
+            (Session::Known(session_id), partitions)
+        }
+    };
+    let fetch = Fetch { shard: Rc::clone(&shard), connection, limits, wanted };
+    let read = fetch.run().await;
+    let answer = fetch.answer(&header, session, by_id, read);
+    encode(&header, answer)
+}
+
+fn encode(header: &RequestHeader, answer: FetchAnswer) -> Response {
+    match encode_fetch(header.api_version, header.correlation_id, answer) {
+        // Everything read is below the high watermark, so it is durable already.
+        Ok(frames) => Response::Frames { frames, durable_at: JournalSequence(0) },
+        Err(fault) => Response::fault(header, &fault),
+    }
+}
+
+fn answer_of(error: ErrorCode, session_id: i32) -> FetchAnswer {
+    FetchAnswer {
+        throttle_time_ms: 0,
+        error,
+        session_id,
+        topics: Vec::new(),
+        node_endpoints: Vec::new(),
+    }
+}
+
+fn session_request(header: &RequestHeader, request: &FetchRequest) -> SessionRequest {
+    let by_id = header.api_version >= 13;
+    let key = |name: &str, id: TopicId| {
+        if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.to_owned()) }
+    };
+    let mut partitions = Vec::new();
+    for topic in &request.topics {
+        let topic_key = key(&topic.topic, topic.topic_id.into());
+        for partition in &topic.partitions {
+            let wanted = Wanted {
+                offset: Offset(partition.fetch_offset),
+                bytes_max: partition.partition_max_bytes,
+                leader_epoch: partition.current_leader_epoch,
+                last_fetched_epoch: partition.last_fetched_epoch,
+            };
+            partitions.push(((topic_key.clone(), PartitionIndex(partition.partition)), wanted));
+        }
+    }
+    let mut forgotten = Vec::new();
+    for topic in &request.forgotten_topics_data {
+        let topic_key = key(&topic.topic, topic.topic_id.into());
+        for &partition in &topic.partitions {
+            forgotten.push((topic_key.clone(), PartitionIndex(partition)));
+        }
+    }
+    SessionRequest {
+        session_id: request.session_id,
+        epoch: if header.api_version < 7 { -1 } else { request.session_epoch },
+        by_id,
+        partitions,
+        forgotten,
+    }
+}
+
+/// The session that an answer belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Session {
+    None,
+    New,
+    Known(i32),
+}
+
+struct Limits {
+    bytes_max: usize,
+    bytes_min: usize,
+    wait_ms: u64,
+    committed_only: bool,
+    follower: bool,
+}
+
+struct Fetch {
+    shard: Rc<Shard>,
+    connection: Rc<Connection>,
+    limits: Limits,
+    wanted: Vec<(PartitionKey, Wanted)>,
+}
+
+/// What was read, one entry per wanted partition.
+struct Read {
+    parts: Vec<PartRead>,
+    bytes: usize,
+    /// Something is to be answered at once.
+    urgent: bool,
+}
+
+struct PartRead {
+    topic: Option<Arc<Topic>>,
+    owner: Option<ShardId>,
+    outcome: ReadOutcome,
+}
+
+impl Fetch {
+    async fn run(&self) -> Read {
+        let deadline = self.shard.runtime.now().plus_ms(self.limits.wait_ms);
+        let waiter = Waiter::new();
+        loop {
+            let read = self.read().await;
+            let over = self.limits.wait_ms == 0 || self.shard.runtime.now() >= deadline;
+            if over
+                || read.urgent
+                || read.bytes >= self.limits.bytes_min
+                || self.wanted.is_empty()
+                || self.connection.is_closed()
+                || self.shard.is_stopping()
+            {
+                return read;
+            }
+            let watched = self.watched(&read);
+            let Some(watching) = Watching::start(&self.shard, &waiter, &watched).await else {
+                continue;
+            };
+            self.shard.counters.parked_fetches.add(1);
+            self.connection.park(&waiter);
+            let timer = self.shard.runtime.sleep_until(deadline);
+            futures_lite::future::or(watching.moved(), timer).await;
+        }
+    }
+
+    fn watched(&self, read: &Read) -> Vec<WatchPart> {
+        let committed_only = self.limits.committed_only;
+        let parts = self.wanted.iter().zip(&read.parts);
+        parts
+            .filter_map(|((key, _), part)| {
+                let topic = part.topic.as_ref()?;
+                let partition = TopicPartition { topic: topic.id, partition: key.1 };
+                let outcome = &part.outcome;
+                let seen = if committed_only {
+                    outcome.last_stable_offset
+                } else {
+                    outcome.high_watermark
+                };
+                Some(WatchPart { partition, seen, committed_only })
+            })
+            .collect()
+    }
+
+    async fn read(&self) -> Read {
+        let image = self.shard.catalog();
+        let mut parts: Vec<PartRead> =
+            self.wanted.iter().map(|(key, _)| self.resolve(&image, key)).collect();
+        for (owner, places) in self.by_owner(&parts) {
+            let request = ReadParts {
+                parts: places.iter().map(|&place| self.part(&parts[place], place)).collect(),
+                bytes_max: self.limits.bytes_max,
+                at_least_one: true,
+            };
+            let Reply::Read(outcomes) = self.shard.ask(owner, Operation::Read(request)).await
+            else {
+                continue;
+            };
+            for (place, outcome) in places.into_iter().zip(outcomes) {
+                parts[place].outcome = outcome;
+            }
+        }
+        trim(&mut parts, self.limits.bytes_max);
+        let bytes = parts.iter().map(|part| part.outcome.bytes).sum();
+        let urgent = parts.iter().any(|part| {
+            !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some()
+        });
+        Read { parts, bytes, urgent }
+    }
+
+    fn resolve(&self, image: &Image, key: &PartitionKey) -> PartRead {
+        let (topic, unknown) = match &key.0 {
+            TopicKey::Name(name) => (image.topic(name), ErrorCode::UnknownTopicOrPartition),
+            TopicKey::Id(id) => (image.topic_by_id(*id), ErrorCode::UnknownTopicId),
+        };
+        let failed = |topic: Option<&Arc<Topic>>, owner, code| PartRead {
+            topic: topic.cloned(),
+            owner,
+            outcome: ReadOutcome::failed(code),
+        };
+        let Some(topic) = topic else { return failed(None, None, unknown) };
+        if self.limits.follower {
+            return failed(Some(topic), None, ErrorCode::ClusterAuthorizationFailed);
+        }
+        match topic.owner(key.1, self.shard.context.shards) {
+            None => failed(Some(topic), None, ErrorCode::UnknownTopicOrPartition),
+            Some(owner) if is_served(&self.shard, owner) => {
+                failed(Some(topic), Some(owner), ErrorCode::None)
+            }
+            Some(owner) => failed(Some(topic), Some(owner), ErrorCode::NotLeaderOrFollower),
+        }
+    }
+
+    fn by_owner(&self, parts: &[PartRead]) -> Vec<(ShardId, Vec<usize>)> {
+        let mut owners: Vec<(ShardId, Vec<usize>)> = Vec::new();
+        for (place, part) in parts.iter().enumerate() {
+            let (Some(owner), true) = (part.owner, part.outcome.error.is_none()) else { continue };
+            match owners.iter_mut().find(|(other, _)| *other == owner) {
+                Some((_, places)) => places.push(place),
+                None => owners.push((owner, vec![place])),
+            }
+        }
+        owners
+    }
+
+    fn part(&self, part: &PartRead, place: usize) -> ReadPart {
+        let (key, wanted) = &self.wanted[place];
+        ReadPart {
+            partition: TopicPartition {
+                topic: part.topic.as_ref().map(|topic| topic.id).unwrap_or_default(),
+                partition: key.1,
+            },
+            offset: wanted.offset,
+            bytes_max: usize::try_from(wanted.bytes_max).unwrap_or(0),
+            leader_epoch: wanted.leader_epoch,
+            last_fetched_epoch: wanted.last_fetched_epoch,
+            committed_only: self.limits.committed_only,
+        }
+    }
+
+    fn answer(
+        &self,
+        header: &RequestHeader,
+        session: Session,
+        by_id: bool,
+        read: Read,
+    ) -> FetchAnswer {
+        let told: Vec<(PartitionKey, Told)> = self
+            .wanted
+            .iter()
+            .zip(&read.parts)
+            .map(|((key, _), part)| (key.clone(), told_of(&part.outcome)))
+            .collect();
+        let (session_id, included) = self.settle_session(session, by_id, told);
+        let mut answer = answer_of(ErrorCode::None, session_id);
+        let mut places: HashMap<TopicKey, usize> = HashMap::new();
+        let mut leaders: Vec<ShardId> = Vec::new();
+        for (place, part) in read.parts.into_iter().enumerate() {
+            if !included[place] {
+                continue;
+            }
+            let (key, _) = &self.wanted[place];
+            let topic = *places.entry(key.0.clone()).or_insert_with(|| {
+                answer.topics.push(topic_answer(&key.0));
+                answer.topics.len() - 1
+            });
+            let moved = part.outcome.error == ErrorCode::NotLeaderOrFollower;
+            let leader = part.owner.filter(|_| moved);
+            if let Some(owner) = leader
+                && !leaders.contains(&owner)
+            {
+                leaders.push(owner);
+            }
+            let partition = self.partition_answer(header, key.1, leader, part.outcome);
+            answer.topics[topic].partitions.push(partition);
+        }
+        let context = &self.shard.context;
+        answer.node_endpoints = leaders.iter().map(|&owner| endpoint(context, owner)).collect();
+        answer
+    }
+
+    /// Takes over what will be told; returns the session's id and which partitions are told.
+    fn settle_session(
+        &self,
+        session: Session,
+        by_id: bool,
+        told: Vec<(PartitionKey, Told)>,
+    ) -> (i32, Vec<bool>) {
+        let all = vec![true; told.len()];
+        let mut sessions = self.shard.sessions.borrow_mut();
+        match session {
+            Session::None => (0, all),
+            Session::Known(id) => (id, sessions.update(id, &told)),
+            Session::New => {
+                let partitions = self
+                    .wanted
+                    .iter()
+                    .zip(told)
+                    .map(|((key, wanted), (_, told))| (key.clone(), *wanted, told))
+                    .collect();
+                let now = self.shard.runtime.now();
+                let random = || self.shard.runtime.random();
+                (sessions.create(by_id, partitions, now, random), all)
+            }
+        }
+    }
+
+    fn partition_answer(
+        &self,
+        header: &RequestHeader,
+        index: PartitionIndex,
+        leader: Option<ShardId>,
+        outcome: ReadOutcome,
+    ) -> FetchPartitionAnswer {
+        // Clients up to v5 do not know the code for a failing disk.
+        let error = match outcome.error {
+            ErrorCode::KafkaStorageError if header.api_version <= 5 => {
+                ErrorCode::NotLeaderOrFollower
+            }
+            error => error,
+        };
+        FetchPartitionAnswer {
+            partition: index,
+            error,
+            high_watermark: outcome.high_watermark,
+            last_stable_offset: outcome.last_stable_offset,
+            log_start_offset: outcome.log_start,
+            diverging_epoch: outcome.diverging_epoch,
+            current_leader: leader.map(|owner| current_leader(&self.shard.context, owner)),
+            aborted: if error.is_none() {
+                outcome.aborted
+            } else {
+                FetchPartitionAnswer::failed(index, error).aborted
+            },
+            records: outcome.records,
+        }
+    }
+}
+
+/// Several shards each stayed within the limits; together they must too.
+fn trim(parts: &mut [PartRead], bytes_max: usize) {
+    let mut bytes = 0usize;
+    for part in parts {
+        let outcome = &mut part.outcome;
+        if bytes > 0 && bytes.saturating_add(outcome.bytes) > bytes_max {
+            outcome.records.clear();
+            outcome.bytes = 0;
+        }
+        bytes += outcome.bytes;
+    }
+}
+
+fn told_of(outcome: &ReadOutcome) -> Told {
+    Told {
+        error: outcome.error,
+        high_watermark: outcome.high_watermark,
+        log_start: outcome.log_start,
+        has_records: outcome.bytes > 0,
+        diverges: outcome.diverging_epoch.is_some(),
+    }
+}
+
+fn topic_answer(key: &TopicKey) -> FetchTopicAnswer {
+    let (name, id) = match key {
+        TopicKey::Name(name) => (StrBytes::from_string(name.clone()), TopicId::ZERO),
+        TopicKey::Id(id) => (StrBytes::default(), *id),
+    };
+    FetchTopicAnswer { name, id, partitions: Vec::new() }
+}

@@ -1,0 +1,580 @@
+//! Recovery of one partition: judge and cut its files, apply its journal entries, keep evidence.
+//!
+//! Owns the decisions of one partition and the new segments that replayed batches go to: bytes of
+//! earlier boots are cut at the synced end and never written again. Must never apply an entry that
+//! does not fit exactly at the log's end, and never drop one without the operator's consent.
+
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::batch::BatchHeader;
+use crate::ids::{Offset, PartitionIndex, TopicId};
+use crate::io::{Disk, File, OpenMode};
+use crate::journal::block::ControlEntry;
+use crate::journal::image::{OfflineRow, PartitionRow};
+use crate::journal::manifest;
+use crate::journal::replay::Replayed;
+use crate::journal::stranded::{self, StrandedEntry, StrandedReader};
+use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
+use crate::log::ProducerFacts;
+use crate::log::epochs::EpochHistory;
+use crate::log::layout::{self, SegmentFile};
+use crate::log::producers::Producers;
+use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
+use crate::shard::RecoveredPartition;
+
+use super::directories::PartitionFiles;
+
+/// What recovery of a partition follows.
+pub struct Rules {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// Name of the topic.
+    pub topic: String,
+    /// `topic-0`, for messages.
+    pub name: String,
+    /// Whether the operator accepts that records of this partition are lost.
+    pub accepts_loss: bool,
+    /// When new segments roll.
+    pub segments: SegmentRules,
+    /// Wall clock now.
+    pub now_ms: i64,
+    /// How long an idle producer is remembered.
+    pub producer_expiration_ms: i64,
+}
+
+/// A partition on its way back.
+pub struct PartitionRecovery {
+    rules: Rules,
+    row: PartitionRow,
+    directory: Option<PathBuf>,
+    segments: Vec<(Offset, u64)>,
+    next: Offset,
+    epochs: EpochHistory,
+    producers: Producers,
+    offline: Option<String>,
+    /// What is in the stranded file already, as far as the image vouches for it.
+    stranded_before: Vec<u8>,
+    stranded_new: Vec<u8>,
+    stranded_applied: bool,
+    dropped_batches: u64,
+    builder: Option<Builder>,
+    notes: Vec<String>,
+}
+
+/// What recovery of a partition leaves.
+pub struct Outcome {
+    /// The partition.
+    pub partition: RecoveredPartition,
+    /// What an operator should know.
+    pub notes: Vec<String>,
+    /// A stranded file whose entries are in segments now.
+    pub stranded_file_done: Option<PathBuf>,
+}
+
+impl PartitionRecovery {
+    /// Judges the partition's files against its row and cuts them at the synced end. `untrusted`
+    /// says that its row is lost with a damaged image.
+    pub async fn open(
+        disk: &Rc<dyn Disk>,
+        rules: Rules,
+        row: PartitionRow,
+        files: Option<PartitionFiles>,
+        untrusted: bool,
+    ) -> io::Result<PartitionRecovery> {
+        let expiration_ms = rules.producer_expiration_ms;
+        let mut partition = PartitionRecovery {
+            directory: files.as_ref().map(|files| files.path.clone()),
+            segments: Vec::new(),
+            next: row.synced_end,
+            epochs: EpochHistory::from_entries(row.epochs.iter().copied()),
+            producers: Producers::from_rows(&row.producers, expiration_ms),
+            offline: None,
+            stranded_before: Vec::new(),
+            stranded_new: Vec::new(),
+            stranded_applied: false,
+            dropped_batches: 0,
+            builder: None,
+            notes: Vec::new(),
+            rules,
+            row,
+        };
+        let files = files.unwrap_or_default();
+        partition.segments = files
+            .files
+            .iter()
+            .filter(|((_, kind), _)| *kind == SegmentFile::Log)
+            .map(|((base, _), length)| (*base, *length))
+            .collect();
+        let fault = if untrusted {
+            Some("the checkpoint image that vouched for it is damaged".to_owned())
+        } else {
+            partition.missing()
+        };
+        match fault {
+            None => partition.cut(disk, &files).await?,
+            Some(why) if partition.rules.accepts_loss => {
+                partition.keep_what_is_whole(disk, &files, &why).await?;
+            }
+            Some(why) => partition.go_offline(&why),
+        }
+        partition.take_stranded(disk).await?;
+        Ok(partition)
+    }
+
+    /// The epochs known so far.
+    pub fn epochs(&self) -> &EpochHistory {
+        &self.epochs
+    }
+
+    /// What the files lack of what the row says was synced.
+    fn missing(&self) -> Option<String> {
+        let row = &self.row;
+        if row.synced_end <= row.log_start {
+            return None;
+        }
+        let last = self.segments.iter().find(|(base, _)| *base == row.segment_base);
+        match last {
+            None => return Some(format!("segment {} is missing", row.segment_base)),
+            Some((base, length)) if *length < row.segment_bytes => {
+                return Some(format!(
+                    "segment {base} has {length} bytes, {} were synced",
+                    row.segment_bytes
+                ));
+            }
+            Some(_) => {}
+        }
+        match self.segments.first() {
+            Some((base, _)) if *base > row.log_start => Some(format!(
+                "the segments before {base} are missing, the log starts at {}",
+                row.log_start
+            )),
+            _ => None,
+        }
+    }
+
+    /// Nothing beyond the synced end is trusted.
+    async fn cut(&mut self, disk: &Rc<dyn Disk>, files: &PartitionFiles) -> io::Result<()> {
+        let row = &self.row;
+        let nothing_synced = row.synced_end == Offset(0);
+        for ((base, kind), length) in &files.files {
+            let path = files.path.join(kind.name(*base));
+            let keep = match kind {
+                SegmentFile::Snapshot => (*base <= row.synced_end).then_some(*length),
+                _ if nothing_synced || *base > row.segment_base => None,
+                _ if *base < row.segment_base => Some(*length),
+                SegmentFile::Log => Some(row.segment_bytes),
+                SegmentFile::Index => Some(u64::from(row.index_bytes)),
+                SegmentFile::TimeIndex => Some(u64::from(row.time_index_bytes)),
+                SegmentFile::TransactionIndex => Some(u64::from(row.transaction_index_bytes)),
+            };
+            match keep {
+                None => disk.remove(&path).await?,
+                Some(kept) if kept < *length => {
+                    let mode = OpenMode { write: true, ..OpenMode::default() };
+                    let file = disk.open(&path, mode).await?;
+                    file.set_length(kept).await?;
+                    file.close().await?;
+                }
+                Some(_) => {}
+            }
+        }
+        self.segments.retain(|(base, _)| !nothing_synced && *base <= row.segment_base);
+        if let Some(last) = self.segments.last_mut()
+            && last.0 == row.segment_base
+        {
+            last.1 = row.segment_bytes;
+        }
+        Ok(())
+    }
+
+    /// The operator accepts the loss: keeps the batches that are whole and follow each other.
+    async fn keep_what_is_whole(
+        &mut self,
+        disk: &Rc<dyn Disk>,
+        files: &PartitionFiles,
+        why: &str,
+    ) -> io::Result<()> {
+        let expected_end = self.row.synced_end;
+        let mut kept = Vec::new();
+        let mut next: Option<Offset> = None;
+        let mut whole = true;
+        for (base, length) in std::mem::take(&mut self.segments) {
+            let fits = whole && next.is_none_or(|next| next == base);
+            if !fits {
+                self.remove_segment(disk, files, base).await?;
+                whole = false;
+                continue;
+            }
+            let path = files.path.join(SegmentFile::Log.name(base));
+            let (bytes, end) = scan_segment(disk, &path, base, length, &mut self.epochs).await?;
+            if bytes < length {
+                let mode = OpenMode { write: true, ..OpenMode::default() };
+                let file = disk.open(&path, mode).await?;
+                file.set_length(bytes).await?;
+                file.close().await?;
+                whole = false;
+            }
+            // Index entries may point beyond the cut: without them reads only walk further.
+            for kind in [SegmentFile::Index, SegmentFile::TimeIndex] {
+                if files.files.contains_key(&(base, kind)) {
+                    disk.remove(&files.path.join(kind.name(base))).await?;
+                }
+            }
+            kept.push((base, bytes));
+            next = Some(end);
+        }
+        let end = next.unwrap_or(self.row.log_start);
+        self.row.log_start = kept.first().map_or(end, |(base, _)| self.row.log_start.max(*base));
+        self.row.segment_base = kept.last().map_or(end, |(base, _)| *base);
+        self.row.segment_bytes = kept.last().map_or(0, |(_, bytes)| *bytes);
+        (self.row.index_bytes, self.row.time_index_bytes) = (0, 0);
+        self.segments = kept;
+        self.epochs.truncate_end(end);
+        self.next = end;
+        let lost = expected_end.0.saturating_sub(end.0).max(0);
+        self.notes.push(format!(
+            "{}: {why}; the loss is accepted: the log now ends at {end}, at least {lost} offsets \
+             are gone",
+            self.rules.name
+        ));
+        Ok(())
+    }
+
+    async fn remove_segment(
+        &self,
+        disk: &Rc<dyn Disk>,
+        files: &PartitionFiles,
+        base: Offset,
+    ) -> io::Result<()> {
+        for kind in SegmentFile::ALL {
+            if files.files.contains_key(&(base, kind)) {
+                disk.remove(&files.path.join(kind.name(base))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn go_offline(&mut self, why: &str) {
+        if self.offline.is_none() {
+            self.notes.push(format!(
+                "partition {} is offline: {why}; `serve --accept-loss {}` gives up what is missing",
+                self.rules.name, self.rules.name
+            ));
+            self.offline = Some(why.to_owned());
+        }
+    }
+
+    /// Entries kept aside by earlier starts come before those of the journal.
+    async fn take_stranded(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
+        let Some(offline) = self.row.offline.take() else { return Ok(()) };
+        if offline.stranded_bytes == 0 {
+            return Ok(());
+        }
+        let path = self.stranded_path();
+        let mut content = disk.read(&path).await?;
+        let vouched = usize::try_from(offline.stranded_bytes).unwrap_or(usize::MAX);
+        content.truncate(vouched);
+        let mut reader = StrandedReader::new(self.row.tp, offline.stranded_bytes);
+        reader.feed(&content);
+        self.stranded_before = content;
+        let mut entries = Vec::new();
+        loop {
+            match reader.next_entry() {
+                Ok(Some(entry)) => entries.push(entry),
+                Ok(None) => break,
+                Err(fault) => {
+                    self.go_offline(&format!("{}: {fault}", path.display()));
+                    return Ok(());
+                }
+            }
+        }
+        if self.offline.is_some() {
+            return Ok(());
+        }
+        self.stranded_applied = true;
+        for entry in entries {
+            self.apply_entry(disk, entry).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies one entry of the journal.
+    pub async fn apply(&mut self, disk: &Rc<dyn Disk>, entry: &Replayed) -> io::Result<()> {
+        match StrandedEntry::from_replayed(entry) {
+            Some((_, entry)) => self.apply_entry(disk, entry).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn apply_entry(&mut self, disk: &Rc<dyn Disk>, entry: StrandedEntry) -> io::Result<()> {
+        if self.offline.is_some() {
+            self.keep_aside(&entry);
+            return Ok(());
+        }
+        match &entry {
+            StrandedEntry::LogStartAdvanced { offset } => {
+                self.row.log_start = self.row.log_start.max(*offset);
+            }
+            StrandedEntry::EpochStarted { epoch, start } => self.epochs.start(*epoch, *start),
+            StrandedEntry::Batch { append_ms, bytes } => {
+                let header = match BatchHeader::read(bytes) {
+                    Ok(header) => header,
+                    Err(fault) => {
+                        self.go_offline(&format!("a journaled batch is malformed: {fault:?}"));
+                        self.keep_aside(&entry);
+                        return Ok(());
+                    }
+                };
+                if header.last_offset() < self.next {
+                    return Ok(());
+                }
+                if header.base_offset != self.next {
+                    return self.does_not_fit(&header, &entry);
+                }
+                self.append(disk, &header, bytes, *append_ms).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn does_not_fit(&mut self, header: &BatchHeader, entry: &StrandedEntry) -> io::Result<()> {
+        if self.rules.accepts_loss {
+            self.dropped_batches += 1;
+            return Ok(());
+        }
+        let (base, next) = (header.base_offset, self.next);
+        let why = if base > next {
+            format!("acknowledged records from offset {next} to {base} are missing")
+        } else {
+            format!("a journaled batch at offset {base} overlaps the log's end {next}")
+        };
+        self.go_offline(&why);
+        self.keep_aside(entry);
+        Ok(())
+    }
+
+    fn keep_aside(&mut self, entry: &StrandedEntry) {
+        if self.stranded_before.is_empty() && self.stranded_new.is_empty() {
+            self.stranded_new = stranded::encode_head(self.row.tp);
+        }
+        let place = (self.stranded_before.len() + self.stranded_new.len()) as u64;
+        stranded::encode_record(entry, place, &mut self.stranded_new);
+    }
+
+    async fn append(
+        &mut self,
+        disk: &Rc<dyn Disk>,
+        header: &BatchHeader,
+        bytes: &[u8],
+        append_ms: i64,
+    ) -> io::Result<()> {
+        let directory = self.directory(disk).await?;
+        let placed = PlacedBatch {
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            max_timestamp_ms: header.max_timestamp,
+            bytes: bytes.len(),
+        };
+        let rules = self.rules.segments;
+        let roll = match &self.builder {
+            Some(builder) => builder.active.must_roll(&placed, &rules, self.rules.now_ms),
+            None => true,
+        };
+        if roll {
+            self.finish_builder(disk).await?;
+            let active = ActiveSegment::new(header.base_offset, self.rules.now_ms);
+            self.builder = Some(Builder::create(disk, directory, active).await?);
+        }
+        let builder = self.builder.as_mut().expect("invariant: made above");
+        builder.active.place(&placed, &rules);
+        builder.pending.extend_from_slice(bytes);
+        if builder.pending.len() >= SEGMENT_WRITE_BYTES_MAX {
+            builder.write(disk).await?;
+        }
+        self.epochs.start(header.leader_epoch, header.base_offset);
+        if header.has_producer_id() && !header.is_control() {
+            let producer = ProducerFacts {
+                id: header.producer_id,
+                epoch: header.producer_epoch,
+                base_sequence: header.base_sequence,
+            };
+            self.producers.record(
+                &producer,
+                header.last_offset_delta,
+                header.last_offset(),
+                header.max_timestamp,
+                append_ms,
+            );
+        }
+        self.next = header.next_offset();
+        Ok(())
+    }
+
+    async fn directory(&mut self, disk: &Rc<dyn Disk>) -> io::Result<PathBuf> {
+        if let Some(directory) = &self.directory {
+            return Ok(directory.clone());
+        }
+        let tp = self.row.tp;
+        let (topic, partition): (TopicId, PartitionIndex) = (tp.topic, tp.partition);
+        let data_dir = &self.rules.data_dir;
+        let temporary = layout::temporary_directory(data_dir, topic, partition);
+        let path = layout::partition_directory(data_dir, &self.rules.topic, partition);
+        disk.create_directory(&temporary).await?;
+        let metadata = layout::partition_metadata(topic);
+        disk.write(&temporary.join(layout::PARTITION_METADATA), metadata.as_bytes()).await?;
+        disk.sync_directory(&temporary).await?;
+        disk.rename(&temporary, &path).await?;
+        self.directory = Some(path.clone());
+        Ok(path)
+    }
+
+    async fn finish_builder(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
+        if let Some(mut builder) = self.builder.take() {
+            let lengths = builder.finish(disk).await?;
+            let (base, bytes) = (builder.active.base, builder.active.written_bytes);
+            self.segments.push((base, bytes));
+            self.row.segment_base = base;
+            self.row.segment_bytes = bytes;
+            (self.row.index_bytes, self.row.time_index_bytes) = lengths;
+            self.row.transaction_index_bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes what is pending, nothing of it synced yet, and says what the shard starts from.
+    pub async fn finish(mut self, disk: &Rc<dyn Disk>) -> io::Result<Outcome> {
+        self.finish_builder(disk).await?;
+        let path = self.stranded_path();
+        let mut stranded_bytes = self.stranded_before.len() as u64;
+        if !self.stranded_new.is_empty() {
+            let mut content = std::mem::take(&mut self.stranded_before);
+            content.append(&mut self.stranded_new);
+            if let Some(parent) = path.parent() {
+                disk.create_directory(parent).await?;
+            }
+            disk.replace(&path, &content).await?;
+            stranded_bytes = content.len() as u64;
+        }
+        if self.dropped_batches > 0 {
+            self.notes.push(format!(
+                "{}: {} journaled batches beyond a gap are dropped, the loss is accepted",
+                self.rules.name, self.dropped_batches
+            ));
+        }
+        let mut row = self.row;
+        row.synced_end = self.next;
+        row.log_start = row.log_start.min(self.next);
+        self.epochs.truncate_start(row.log_start);
+        row.epochs = self.epochs.entries().to_vec();
+        self.producers.expire(self.rules.now_ms);
+        row.producers = self.producers.to_rows();
+        let done = self.offline.is_none() && self.stranded_applied;
+        row.offline = self.offline.map(|reason| OfflineRow { reason, stranded_bytes });
+        let partition = RecoveredPartition { row, segments: self.segments };
+        let stranded_file_done = done.then_some(path);
+        Ok(Outcome { partition, notes: self.notes, stranded_file_done })
+    }
+
+    fn stranded_path(&self) -> PathBuf {
+        self.rules.data_dir.join(manifest::stranded_path(self.row.tp))
+    }
+}
+
+/// A segment that replayed batches go to.
+struct Builder {
+    directory: PathBuf,
+    file: Rc<dyn File>,
+    active: ActiveSegment,
+    pending: Vec<u8>,
+}
+
+impl Builder {
+    async fn create(
+        disk: &Rc<dyn Disk>,
+        directory: PathBuf,
+        active: ActiveSegment,
+    ) -> io::Result<Builder> {
+        let path = directory.join(SegmentFile::Log.name(active.base));
+        let file = open_new(disk, &path).await?;
+        Ok(Builder { directory, file, active, pending: Vec::new() })
+    }
+
+    async fn write(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let position = self.active.next_write_position();
+        let mut content = self.active.last_block.clone();
+        content.append(&mut self.pending);
+        write_aligned(disk, &self.file, position, &content).await?;
+        let last_block = content[content.len() / BLOCK_ALIGN * BLOCK_ALIGN..].to_vec();
+        self.active.written_to(position + content.len() as u64, last_block);
+        Ok(())
+    }
+
+    async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<(u32, u32)> {
+        self.write(disk).await?;
+        self.file.set_length(self.active.written_bytes).await?;
+        self.active.index.seal();
+        let files = [
+            (SegmentFile::Index, self.active.index.encode_offsets(0)),
+            (SegmentFile::TimeIndex, self.active.index.encode_times(0)),
+        ];
+        for (kind, content) in files {
+            let path = self.directory.join(kind.name(self.active.base));
+            let file = open_new(disk, &path).await?;
+            write_aligned(disk, &file, 0, &content).await?;
+            file.set_length(content.len() as u64).await?;
+            file.close().await?;
+        }
+        Rc::clone(&self.file).close().await?;
+        Ok(self.active.index.lengths())
+    }
+}
+
+async fn open_new(disk: &Rc<dyn Disk>, path: &std::path::Path) -> io::Result<Rc<dyn File>> {
+    let mode = OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
+    disk.open(path, mode).await
+}
+
+async fn write_aligned(
+    disk: &Rc<dyn Disk>,
+    file: &Rc<dyn File>,
+    position: u64,
+    content: &[u8],
+) -> io::Result<()> {
+    let mut at = position;
+    for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
+        let mut buffer = disk.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
+        buffer[..piece.len()].copy_from_slice(piece);
+        file.write_at(Rc::new(buffer), at).await?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Walks a segment's batches while they are whole, checked and consecutive; returns how many bytes
+/// those take and the offset after them.
+async fn scan_segment(
+    disk: &Rc<dyn Disk>,
+    path: &std::path::Path,
+    base: Offset,
+    length: u64,
+    epochs: &mut EpochHistory,
+) -> io::Result<(u64, Offset)> {
+    let content = disk.read(path).await?;
+    let content = &content[..content.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
+    let mut at = 0;
+    let mut next = base;
+    while let Ok(header) = BatchHeader::read_verified(&content[at..]) {
+        if header.base_offset < next {
+            break;
+        }
+        epochs.start(header.leader_epoch, header.base_offset);
+        at += header.total_bytes();
+        next = header.next_offset();
+    }
+    Ok((at as u64, next))
+}

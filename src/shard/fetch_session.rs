@@ -1,0 +1,414 @@
+//! Incremental fetch sessions: what a client has asked for before, and what it has been told.
+//!
+//! Owns the sessions of one shard and the rules of session ids and epochs; knows nothing of
+//! records. Sans-IO: takes `now` and requests, returns what to read and what to leave out.
+//!
+//! Invariants: an epoch is used once and wraps from 2^31-1 to 1, never to 0; a forgotten partition
+//! is never served again; no more sessions than slots. Source: KIP-227, Kafka's
+//! `FetchSessionCache` and `FetchManager`.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::error_code::ErrorCode;
+use crate::ids::{Offset, PartitionIndex, TopicId};
+use crate::io::Monotonic;
+
+/// Names a partition as the client does: by topic name up to v12, by id from v13 on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum TopicKey {
+    /// Its name.
+    Name(String),
+    /// Its id.
+    Id(TopicId),
+}
+
+/// A partition of a session.
+pub type PartitionKey = (TopicKey, PartitionIndex);
+
+/// What a client wants of one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// First offset.
+    pub offset: Offset,
+    /// Most bytes.
+    pub bytes_max: i32,
+    /// The client's leader epoch, -1 for none.
+    pub leader_epoch: i32,
+    /// Epoch of its last record, -1 for none.
+    pub last_fetched_epoch: i32,
+}
+
+/// One fetch request as far as sessions care.
+#[derive(Clone, Debug)]
+pub struct SessionRequest {
+    /// Session id, 0 for none.
+    pub session_id: i32,
+    /// Session epoch.
+    pub epoch: i32,
+    /// Whether partitions are named by topic id.
+    pub by_id: bool,
+    /// Partitions added or changed, in order.
+    pub partitions: Vec<(PartitionKey, Wanted)>,
+    /// Partitions no longer wanted.
+    pub forgotten: Vec<PartitionKey>,
+}
+
+/// How a fetch is to be answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SessionPlan {
+    /// Read these and answer all of them, without a session.
+    Sessionless(Vec<(PartitionKey, Wanted)>),
+    /// Read these and answer all of them; then [`SessionCache::create`].
+    Full(Vec<(PartitionKey, Wanted)>),
+    /// Read these and answer those that changed; then [`SessionCache::update`].
+    Incremental {
+        /// The session.
+        session_id: i32,
+        /// Its partitions, in the order to be served.
+        partitions: Vec<(PartitionKey, Wanted)>,
+    },
+}
+
+/// What an answer tells of a partition, as far as sessions care.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// Its error.
+    pub error: ErrorCode,
+    /// High watermark.
+    pub high_watermark: Offset,
+    /// Log start.
+    pub log_start: Offset,
+    /// Whether records are returned.
+    pub has_records: bool,
+    /// Whether the client's log parts from ours.
+    pub diverges: bool,
+}
+
+struct SessionPartition {
+    key: PartitionKey,
+    wanted: Wanted,
+    told: Option<(ErrorCode, Offset, Offset)>,
+}
+
+struct Session {
+    epoch: i32,
+    by_id: bool,
+    partitions: Vec<SessionPartition>,
+    last_used: Monotonic,
+}
+
+/// The sessions of one shard.
+pub struct SessionCache {
+    sessions: HashMap<i32, Session, RandomState>,
+    slots: usize,
+}
+
+impl SessionCache {
+    /// A cache with so many slots.
+    #[must_use]
+    pub fn new(slots: usize) -> SessionCache {
+        SessionCache { sessions: HashMap::default(), slots }
+    }
+
+    /// Number of sessions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there is no session.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Decides how a request is answered, and takes its changes over.
+    ///
+    /// # Errors
+    /// 70 for an unknown session, 71 for a wrong epoch, 106 for names where ids were used or the
+    /// other way round; the answer then carries no partition.
+    pub fn begin(
+        &mut self,
+        request: SessionRequest,
+        now: Monotonic,
+    ) -> Result<SessionPlan, ErrorCode> {
+        match (request.session_id, request.epoch) {
+            (id, FINAL_EPOCH) => {
+                self.sessions.remove(&id);
+                Ok(SessionPlan::Sessionless(request.partitions))
+            }
+            (id, INITIAL_EPOCH) => {
+                self.sessions.remove(&id);
+                Ok(SessionPlan::Full(request.partitions))
+            }
+            (0, _) => Err(ErrorCode::InvalidFetchSessionEpoch),
+            (id, _) => self.continue_session(id, request, now),
+        }
+    }
+
+    fn continue_session(
+        &mut self,
+        id: i32,
+        request: SessionRequest,
+        now: Monotonic,
+    ) -> Result<SessionPlan, ErrorCode> {
+        let session =
+            self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        if session.epoch != request.epoch {
+            return Err(ErrorCode::InvalidFetchSessionEpoch);
+        }
+        if session.by_id != request.by_id {
+            return Err(ErrorCode::FetchSessionTopicIdError);
+        }
+        session.change(request.partitions, &request.forgotten);
+        session.last_used = now;
+        if session.partitions.is_empty() {
+            self.sessions.remove(&id);
+            return Ok(SessionPlan::Sessionless(Vec::new()));
+        }
+        session.epoch = next_epoch(session.epoch);
+        let partitions = session
+            .partitions
+            .iter()
+            .map(|partition| (partition.key.clone(), partition.wanted))
+            .collect();
+        Ok(SessionPlan::Incremental { session_id: id, partitions })
+    }
+
+    /// Makes a session of a full fetch that was answered with `told`; returns its id, or 0 when
+    /// there is no room. `random` gives candidates for the id.
+    pub fn create(
+        &mut self,
+        by_id: bool,
+        partitions: Vec<(PartitionKey, Wanted, Told)>,
+        now: Monotonic,
+        mut random: impl FnMut() -> u64,
+    ) -> i32 {
+        if partitions.is_empty() || !self.make_room(partitions.len(), now) {
+            return 0;
+        }
+        let id = loop {
+            let id = (random() & 0x7fff_ffff) as i32;
+            if id > 0 && !self.sessions.contains_key(&id) {
+                break id;
+            }
+        };
+        let partitions = partitions
+            .into_iter()
+            .map(|(key, wanted, told)| SessionPartition {
+                key,
+                wanted,
+                told: Some((told.error, told.high_watermark, told.log_start)),
+            })
+            .collect();
+        let session = Session { epoch: 1, by_id, partitions, last_used: now };
+        self.sessions.insert(id, session);
+        id
+    }
+
+    /// Takes over what an incremental answer will tell, partition by partition in the order of the
+    /// plan; returns which of them the answer must contain. Partitions with records move to the
+    /// end, so that the others come first next time.
+    pub fn update(&mut self, session_id: i32, told: &[(PartitionKey, Told)]) -> Vec<bool> {
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            return vec![true; told.len()];
+        };
+        let mut included = Vec::with_capacity(told.len());
+        let mut by_key: HashMap<&PartitionKey, &Told, RandomState> = HashMap::default();
+        for (key, told) in told {
+            by_key.insert(key, told);
+        }
+        let mut verdicts: HashMap<PartitionKey, bool, RandomState> = HashMap::default();
+        let mut moved = Vec::new();
+        for mut partition in std::mem::take(&mut session.partitions) {
+            let Some(told) = by_key.get(&partition.key) else {
+                session.partitions.push(partition);
+                continue;
+            };
+            verdicts.insert(partition.key.clone(), partition.must_tell(told));
+            partition.told = Some((told.error, told.high_watermark, told.log_start));
+            if told.has_records { moved.push(partition) } else { session.partitions.push(partition) }
+        }
+        session.partitions.append(&mut moved);
+        for (key, _) in told {
+            included.push(verdicts.get(key).copied().unwrap_or(true));
+        }
+        included
+    }
+
+    /// Evicts the session that Kafka would evict, if any, for a newcomer with `partitions`.
+    fn make_room(&mut self, partitions: usize, now: Monotonic) -> bool {
+        if self.sessions.len() < self.slots {
+            return true;
+        }
+        let victim = self
+            .sessions
+            .iter()
+            .min_by_key(|(id, session)| (session.last_used, **id))
+            .filter(|(_, session)| {
+                let idle = now.ms_since(session.last_used) > EVICTION_MS;
+                idle || (session.partitions.len() < partitions && idle)
+            })
+            .map(|(id, _)| *id);
+        match victim {
+            Some(id) => self.sessions.remove(&id).is_some(),
+            None => false,
+        }
+    }
+}
+
+impl Session {
+    fn change(&mut self, changed: Vec<(PartitionKey, Wanted)>, forgotten: &[PartitionKey]) {
+        let mut places: HashMap<PartitionKey, usize, RandomState> = self
+            .partitions
+            .iter()
+            .enumerate()
+            .map(|(place, partition)| (partition.key.clone(), place))
+            .collect();
+        for (key, wanted) in changed {
+            match places.get(&key) {
+                Some(&place) => self.partitions[place].wanted = wanted,
+                None => {
+                    places.insert(key.clone(), self.partitions.len());
+                    self.partitions.push(SessionPartition { key, wanted, told: None });
+                }
+            }
+        }
+        if !forgotten.is_empty() {
+            self.partitions.retain(|partition| !forgotten.contains(&partition.key));
+        }
+    }
+}
+
+impl SessionPartition {
+    fn must_tell(&self, told: &Told) -> bool {
+        let Some((error, high_watermark, log_start)) = self.told else { return true };
+        told.has_records
+            || told.diverges
+            || !told.error.is_none()
+            || error != told.error
+            || high_watermark != told.high_watermark
+            || log_start != told.log_start
+    }
+}
+
+fn next_epoch(epoch: i32) -> i32 {
+    if epoch == i32::MAX { 1 } else { epoch + 1 }
+}
+
+const INITIAL_EPOCH: i32 = 0;
+const FINAL_EPOCH: i32 = -1;
+const EVICTION_MS: u64 = 120_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(index: i32) -> PartitionKey {
+        (TopicKey::Name("t".into()), PartitionIndex(index))
+    }
+
+    fn wanted(offset: i64) -> Wanted {
+        Wanted { offset: Offset(offset), bytes_max: 100, leader_epoch: -1, last_fetched_epoch: -1 }
+    }
+
+    fn told(high_watermark: i64, has_records: bool) -> Told {
+        Told {
+            error: ErrorCode::None,
+            high_watermark: Offset(high_watermark),
+            log_start: Offset(0),
+            has_records,
+            diverges: false,
+        }
+    }
+
+    fn request(session_id: i32, epoch: i32, partitions: &[i32]) -> SessionRequest {
+        SessionRequest {
+            session_id,
+            epoch,
+            by_id: false,
+            partitions: partitions.iter().map(|&index| (key(index), wanted(0))).collect(),
+            forgotten: Vec::new(),
+        }
+    }
+
+    fn cache_with_session() -> (SessionCache, i32) {
+        let mut cache = SessionCache::new(2);
+        let now = Monotonic(0);
+        let Ok(SessionPlan::Full(partitions)) = cache.begin(request(0, 0, &[0, 1]), now) else {
+            panic!("a full fetch");
+        };
+        let partitions =
+            partitions.into_iter().map(|(key, wanted)| (key, wanted, told(5, false))).collect();
+        let id = cache.create(false, partitions, now, || 7);
+        assert_eq!(id, 7);
+        (cache, id)
+    }
+
+    fn indexes(plan: SessionPlan) -> Vec<i32> {
+        let (SessionPlan::Sessionless(partitions)
+        | SessionPlan::Full(partitions)
+        | SessionPlan::Incremental { partitions, .. }) = plan;
+        partitions.into_iter().map(|(key, _)| key.1.0).collect()
+    }
+
+    /// platformatic/kafka#321, redpanda-data/redpanda#27749
+    #[test]
+    fn wrong_ids_and_epochs_are_told_and_forgotten_partitions_are_gone() {
+        let (mut cache, id) = cache_with_session();
+        let now = Monotonic(1);
+        let error = |result: Result<SessionPlan, ErrorCode>| result.map(|_| ()).map_err(i16::from);
+        assert_eq!(error(cache.begin(request(99, 1, &[]), now)), Err(70));
+        assert_eq!(error(cache.begin(request(id, 2, &[]), now)), Err(71));
+        assert_eq!(error(cache.begin(request(0, 5, &[]), now)), Err(71));
+        let by_id = SessionRequest { by_id: true, ..request(id, 1, &[]) };
+        assert_eq!(error(cache.begin(by_id, now)), Err(106));
+        let forget = SessionRequest { forgotten: vec![key(0)], ..request(id, 1, &[2]) };
+        assert_eq!(cache.begin(forget, now).map(indexes), Ok(vec![1, 2]));
+        assert_eq!(error(cache.begin(request(id, 1, &[]), now)), Err(71), "an epoch is used once");
+        let forget = SessionRequest { forgotten: vec![key(1), key(2)], ..request(id, 2, &[]) };
+        assert_eq!(cache.begin(forget, now), Ok(SessionPlan::Sessionless(Vec::new())));
+        assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn only_changes_are_told_and_partitions_with_records_go_last() {
+        let (mut cache, id) = cache_with_session();
+        let now = Monotonic(1);
+        assert!(cache.begin(request(id, 1, &[]), now).is_ok());
+        let answer = [(key(0), told(6, true)), (key(1), told(5, false))];
+        assert_eq!(cache.update(id, &answer), vec![true, false]);
+        assert_eq!(cache.begin(request(id, 2, &[]), now).map(indexes), Ok(vec![1, 0]));
+        let answer = [(key(1), told(6, false)), (key(0), told(6, false))];
+        assert_eq!(cache.update(id, &answer), vec![true, false]);
+        let failed = Told { error: ErrorCode::NotLeaderOrFollower, ..told(6, false) };
+        assert!(cache.begin(request(id, 3, &[]), now).is_ok());
+        assert_eq!(cache.update(id, &[(key(0), failed)]), vec![true]);
+        assert!(cache.begin(request(id, 4, &[]), now).is_ok());
+        assert_eq!(cache.update(id, &[(key(0), told(6, false))]), vec![true], "the error cleared");
+    }
+
+    #[test]
+    fn epochs_wrap_to_one() {
+        let (mut cache, id) = cache_with_session();
+        if let Some(session) = cache.sessions.get_mut(&id) {
+            session.epoch = i32::MAX;
+        }
+        assert!(cache.begin(request(id, i32::MAX, &[]), Monotonic(0)).is_ok());
+        assert!(cache.begin(request(id, 1, &[]), Monotonic(0)).is_ok());
+    }
+
+    #[test]
+    fn a_full_cache_gives_way_only_to_the_idle() {
+        let (mut cache, _) = cache_with_session();
+        let partitions = |count: i32| {
+            (0..count).map(|index| (key(index), wanted(0), told(0, false))).collect::<Vec<_>>()
+        };
+        assert_eq!(cache.create(false, partitions(1), Monotonic(0), || 8), 8);
+        assert_eq!(cache.create(false, partitions(9), Monotonic(0), || 9), 0);
+        let later = Monotonic(0).plus_ms(EVICTION_MS + 1);
+        assert_eq!(cache.create(false, partitions(1), later, || 9), 9);
+        assert_eq!(cache.len(), 2);
+    }
+}
