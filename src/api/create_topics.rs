@@ -199,10 +199,7 @@ mod tests {
                 num_partitions: 3,
                 replication_factor: 2,
                 assignments: vec![(4, vec![2, 0])],
-                configs: vec![
-                    ("a".to_owned(), Some("b".to_owned())),
-                    ("c".to_owned(), None)
-                ],
+                configs: vec![("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)],
             }
         );
     }
@@ -250,11 +247,8 @@ mod tests {
             topic("bad", 1).with_configs(vec![config("no.such", Some("1"))]),
         ];
         let response = answered(sent, 7);
-        let outline: Vec<(&str, i16)> = response
-            .topics
-            .iter()
-            .map(|topic| (topic.name.as_str(), topic.error_code))
-            .collect();
+        let outline: Vec<(&str, i16)> =
+            response.topics.iter().map(|topic| (topic.name.as_str(), topic.error_code)).collect();
         assert_eq!(
             outline,
             [

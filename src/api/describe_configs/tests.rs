@@ -59,10 +59,7 @@ fn outline(result: &DescribeConfigsResult) -> (i16, Option<&str>, i8, &str, usiz
     )
 }
 
-fn find<'a>(
-    result: &'a DescribeConfigsResult,
-    name: &str,
-) -> &'a DescribeConfigsResourceResult {
+fn find<'a>(result: &'a DescribeConfigsResult, name: &str) -> &'a DescribeConfigsResourceResult {
     result.configs.iter().find(|config| config.name.as_str() == name).expect("the config")
 }
 
@@ -122,7 +119,8 @@ fn names_select() {
 
 #[test]
 fn topics_that_do_not_exist() {
-    let results = described(0, vec![resource(2, "b"), resource(2, "c d"), resource(2, "")], (true, true));
+    let results =
+        described(0, vec![resource(2, "b"), resource(2, "c d"), resource(2, "")], (true, true));
     assert_eq!(outline(&results[0]), (3, None, 2, "b", 0));
     let message = "Topic name is invalid: 'c d' contains one or more characters other than ASCII \
                    alphanumerics, '.', '_' and '-'";
@@ -167,8 +165,8 @@ fn other_nodes_are_refused() {
 #[test]
 fn all_cores_together_are_node_0() {
     let context = context(&[("advertise", "single")]);
-    let request = DescribeConfigsRequest::default()
-        .with_resources(vec![resource(4, "0"), resource(4, "3")]);
+    let request =
+        DescribeConfigsRequest::default().with_resources(vec![resource(4, "0"), resource(4, "3")]);
     let response = answer(&image(&context), &context, ShardId(3), &request);
     let codes: Vec<i16> = response.results.iter().map(|result| result.error_code).collect();
     assert_eq!(codes, [0, 42]);
