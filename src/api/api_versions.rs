@@ -25,11 +25,7 @@ use crate::wire::versions;
 
 /// Answers a request of a served version.
 #[must_use]
-pub fn handle(
-    shard: &Rc<Shard>,
-    header: &RequestHeader,
-    request: &ApiVersionsRequest,
-) -> Response {
+pub fn handle(shard: &Rc<Shard>, header: &RequestHeader, request: &ApiVersionsRequest) -> Response {
     if header.api_version >= SOFTWARE_SINCE {
         tracing::debug!(
             shard = %shard.id,
@@ -143,8 +139,7 @@ mod tests {
             let mut slices = Vec::new();
             assert!(unsupported(&header).into_slices(true, &mut slices));
             // Measured on Kafka 4.3.1: error 35, one key: 18, 0 to 4; no throttle.
-            let expected: &[u8] =
-                &[0, 0, 0, 16, 0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4];
+            let expected: &[u8] = &[0, 0, 0, 16, 0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4];
             assert_eq!(slices.concat(), expected);
         }
     }

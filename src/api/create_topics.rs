@@ -165,7 +165,11 @@ mod tests {
         let image = catalog(&context, &[("old", 1, &[0])]);
         let request = CreateTopicsRequest::default().with_topics(topics);
         let asked: Vec<CreateTopic> = request.topics.iter().map(asked).collect();
-        let mut random = || 0x0123_4567_89ab_cdef;
+        let mut state = 7_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state
+        };
         let loads = image.partitions_per_shard(context.shards);
         let mut plan_context = PlanContext {
             image: &image,
@@ -195,10 +199,7 @@ mod tests {
                 num_partitions: 3,
                 replication_factor: 2,
                 assignments: vec![(4, vec![2, 0])],
-                configs: vec![
-                    ("a".to_owned(), Some("b".to_owned())),
-                    ("c".to_owned(), None)
-                ],
+                configs: vec![("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)],
             }
         );
     }
@@ -246,11 +247,8 @@ mod tests {
             topic("bad", 1).with_configs(vec![config("no.such", Some("1"))]),
         ];
         let response = answered(sent, 7);
-        let outline: Vec<(&str, i16)> = response
-            .topics
-            .iter()
-            .map(|topic| (topic.name.as_str(), topic.error_code))
-            .collect();
+        let outline: Vec<(&str, i16)> =
+            response.topics.iter().map(|topic| (topic.name.as_str(), topic.error_code)).collect();
         assert_eq!(
             outline,
             [

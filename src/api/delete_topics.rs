@@ -50,10 +50,8 @@ pub async fn handle(
 #[must_use]
 pub fn asked(request: &DeleteTopicsRequest, version: i16) -> Vec<DeleteTopic> {
     if version < IDS_SINCE {
-        let name = |name: &TopicName| DeleteTopic {
-            name: Some(name.to_string()),
-            id: TopicId::ZERO,
-        };
+        let name =
+            |name: &TopicName| DeleteTopic { name: Some(name.to_string()), id: TopicId::ZERO };
         return request.topic_names.iter().map(name).collect();
     }
     request
@@ -205,8 +203,8 @@ mod tests {
     fn deletions_that_fail() {
         let codes = [ErrorCode::UnknownTopicId, ErrorCode::KafkaStorageError];
         for (version, code) in [(1, 3), (5, 3), (6, 100)] {
-            let request = named(&["a", "b"])
-                .with_topics(vec![state(Some("a"), 0), state(Some("b"), 0)]);
+            let request =
+                named(&["a", "b"]).with_topics(vec![state(Some("a"), 0), state(Some("b"), 0)]);
             let found = answered(&[], &request, &codes, version);
             let outline: Vec<i16> = found.iter().map(|(_, _, code, _)| *code).collect();
             assert_eq!(outline, [code, 56], "v{version}");

@@ -53,8 +53,7 @@ pub fn answer(
     shard: ShardId,
     request: &DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
-    let node = context.node_of(shard);
-    let describer = Describer { image, context, node, request };
+    let describer = Describer { image, node: context.node_of(shard), request };
     let is_known = |resource: &DescribeConfigsResource| {
         matches!(
             resource.resource_type,
@@ -106,7 +105,6 @@ type Refusal = (ErrorCode, Option<String>);
 
 struct Describer<'a> {
     image: &'a Image,
-    context: &'a Context,
     node: i32,
     request: &'a DescribeConfigsRequest,
 }
@@ -158,8 +156,7 @@ impl Describer<'_> {
     ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
         topics::validate_name(name)
             .map_err(|message| (ErrorCode::InvalidTopicException, Some(message)))?;
-        let topic =
-            self.image.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, None))?;
+        let topic = self.image.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, None))?;
         let configs = topic::describe(&topic.overrides, self.image.broker());
         Ok(self.selected(resource, configs))
     }
@@ -229,8 +226,7 @@ impl Describer<'_> {
 }
 
 fn node_id(name: &str) -> Result<i32, Refusal> {
-    name.parse()
-        .map_err(|_| invalid(&format!("Broker id must be an integer, but it is: {name}")))
+    name.parse().map_err(|_| invalid(&format!("Broker id must be an integer, but it is: {name}")))
 }
 
 fn invalid(message: &str) -> Refusal {

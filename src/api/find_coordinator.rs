@@ -205,8 +205,7 @@ mod tests {
             &[("__consumer_offsets", 1, &[1, 2, 3]), ("__transaction_state", 2, &[2])],
         );
         for version in 4..=6 {
-            let response =
-                answer(&image, &context, &several(0, &["g1", "", "g2", "g1"]), version);
+            let response = answer(&image, &context, &several(0, &["g1", "", "g2", "g1"]), version);
             let found: Vec<(&str, i32, &str, i32, i16, Option<&str>)> = response
                 .coordinators
                 .iter()

@@ -85,9 +85,7 @@ pub fn answer(
     };
     let topics: Vec<MetadataResponseTopic> = match Wanted::of(request, version) {
         Wanted::Refused(code) => return refused(request, version, code),
-        Wanted::All => {
-            image.topics().map(|topic| present(context, topic, operations)).collect()
-        }
+        Wanted::All => image.topics().map(|topic| present(context, topic, operations)).collect(),
         Wanted::Ids(ids) => ids
             .into_iter()
             .map(|id| match image.topic_by_id(id) {

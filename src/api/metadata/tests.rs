@@ -87,7 +87,8 @@ fn every_version_is_encoded() {
 #[test]
 fn all_topics_or_none() {
     let context = context(&[]);
-    let image = catalog(&context, &[("b", 2, &[0]), ("a", 1, &[0]), ("__consumer_offsets", 3, &[0])]);
+    let image =
+        catalog(&context, &[("b", 2, &[0]), ("a", 1, &[0]), ("__consumer_offsets", 3, &[0])]);
     let all = [(0, Some("__consumer_offsets"), 3), (0, Some("a"), 1), (0, Some("b"), 2)];
     let none = request(vec![]);
     let null = MetadataRequest::default().with_topics(None);
@@ -178,8 +179,8 @@ fn names_that_do_not_exist() {
 #[test]
 fn a_topic_being_deleted_does_not_exist() {
     let context = context(&[]);
-    let image = catalog(&context, &[("a", 1, &[0])])
-        .apply(&Record::TopicDeleting { id: TopicId([1; 16]) });
+    let image =
+        catalog(&context, &[("a", 1, &[0])]).apply(&Record::TopicDeleting { id: TopicId([1; 16]) });
     let named = answer(&image, &context, &request(vec![by_name("a")]), 12);
     assert_eq!(outline(&named), [(3, Some("a"), 0)]);
     let identified = answer(&image, &context, &request(vec![by_id(1)]), 12);
