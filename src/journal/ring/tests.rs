@@ -254,6 +254,14 @@ impl Model {
         let Ok(reservation) = self.ring.reserve(geometry.worst_case_bytes(bytes), purpose) else {
             return false;
         };
+        self.fill(bytes);
+        self.settle_with_block.push(reservation);
+        true
+    }
+
+    /// Puts a batch into blocks; the last one stays open.
+    fn fill(&mut self, bytes: u64) {
+        let geometry = *self.ring.geometry();
         let mut done = 0;
         while done < bytes {
             match geometry.next_part_bytes(self.capacity, self.used, bytes, done) {
@@ -267,8 +275,6 @@ impl Model {
                 }
             }
         }
-        self.settle_with_block.push(reservation);
-        true
     }
 
     fn end_block(&mut self) {
@@ -367,40 +373,51 @@ proptest! {
         model.end_block();
     }
 
+    /// The whole ring is promised, down to the last reservation that fits; then everything is
+    /// placed, in blocks as wasteful as they come.
     #[test]
     fn reservations_made_at_once_are_placed_whatever_comes_first(
-        sizes in prop::collection::vec(prop_oneof![3 => 1u64..9000, 1 => 1u64..=65536], 1..60),
+        kind in 0usize..5,
+        sizes in prop::collection::vec(any::<prop::sample::Index>(), 1..40),
+        ends in prop::collection::vec(any::<bool>(), 1..40),
         lead in 0u64..65536,
+        kept in 0u64..260_000,
     ) {
-        let mut model = Model::new(small());
-        // Starts somewhere in a file.
+        let geometry = small();
+        // Sizes that fill a block to the byte, or waste almost all of its last 4 KiB.
+        let just_over = 4096 - 128 + 1;
+        let mixed = [1, 1000, just_over, 12 * 1024, 16_256, 16_257, 40_000, 65_536];
+        let candidates = match kind {
+            0 => mixed.to_vec(),
+            1 => vec![1],
+            2 => vec![just_over],
+            3 => vec![8192 - 128 + 1, 16_257],
+            _ => vec![16_256],
+        };
+        let mut model = Model::new(geometry);
         if lead > 0 {
             prop_assert!(model.append(lead, Purpose::Data));
             model.end_block();
             model.release(model.ring.head());
         }
-        let geometry = small();
+        // What no checkpoint has released yet.
+        while model.ring.used() < kept && model.append(3000, Purpose::Control) {
+            model.end_block();
+        }
         let mut admitted = Vec::new();
-        for bytes in sizes {
-            if let Ok(held) = model.ring.reserve(geometry.worst_case_bytes(bytes), Purpose::Data) {
-                admitted.push((bytes, held));
+        for size in sizes.iter().cycle() {
+            let bytes = *size.get(&candidates);
+            match model.ring.reserve(geometry.worst_case_bytes(bytes), Purpose::Control) {
+                Ok(held) => admitted.push((bytes, held)),
+                Err(_) => break,
             }
         }
-        for (bytes, held) in admitted {
-            let mut done = 0;
-            while done < bytes {
-                match geometry.next_part_bytes(model.capacity, model.used, bytes, done) {
-                    Some(part) => {
-                        model.used += BATCH_ENTRY_BYTES + part as usize;
-                        done += part;
-                    }
-                    None => {
-                        model.end_block();
-                        model.capacity = BLOCK as usize;
-                    }
-                }
-            }
+        for ((bytes, held), end) in admitted.into_iter().zip(ends.iter().cycle()) {
+            model.fill(bytes);
             model.settle_with_block.push(held);
+            if *end || kind > 0 {
+                model.end_block();
+            }
         }
         model.end_block();
         prop_assert_eq!(model.ring.reserved(), 0);
