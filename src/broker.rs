@@ -18,7 +18,7 @@ use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards}
 use crate::io::file::GlommioDisk;
 use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
-use crate::io::{Disk, Runtime};
+use crate::io::Disk;
 use crate::journal::manifest;
 use crate::limits::DRAIN_MS;
 use crate::metadata::Image;
