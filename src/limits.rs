@@ -58,3 +58,7 @@ pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Most headers one record may carry; more is refused as an invalid record.
 pub const HEADERS_PER_RECORD_MAX: i32 = 1_000_000;
+
+/// Size of the catalog's log at which a snapshot is written and a new log begun: replaying it
+/// takes milliseconds.
+pub const CATALOG_LOG_BYTES_MAX: u64 = 1024 * 1024;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::address::HostPort;
 use super::broker::{
     BrokerConfig, CLEANUP_POLICIES, COMPRESSION_TYPES, KEYS, TIMESTAMP_TYPES, largest_batch_bytes,
 };
@@ -305,9 +306,14 @@ pub fn describe(
         .collect()
 }
 
-/// All configs of a broker, sorted by name; `node_id` and the two addresses are the node's own.
+/// All configs of a broker, sorted by name; id and addresses are the node's own.
 #[must_use]
-pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConfig> {
+pub fn describe_broker(
+    broker: &BrokerConfig,
+    node_id: i32,
+    listen: &HostPort,
+    advertised: &HostPort,
+) -> Vec<DescribedConfig> {
     let mut described: Vec<DescribedConfig> = KEYS
         .iter()
         .map(|key| {
@@ -330,11 +336,6 @@ pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConf
             }
         })
         .collect();
-    let listeners = format!("PLAINTEXT://{}", broker.listen);
-    let advertised = broker
-        .advertised
-        .as_ref()
-        .map(|text| format!("PLAINTEXT://{text}"));
     let derived = [
         (
             "broker.id",
@@ -342,10 +343,15 @@ pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConf
             "node.id",
             ValueType::Int,
         ),
-        ("listeners", Some(listeners), "listen", ValueType::List),
+        (
+            "listeners",
+            Some(format!("PLAINTEXT://{listen}")),
+            "listen",
+            ValueType::List,
+        ),
         (
             "advertised.listeners",
-            advertised,
+            Some(format!("PLAINTEXT://{advertised}")),
             "advertised",
             ValueType::List,
         ),

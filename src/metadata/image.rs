@@ -386,6 +386,7 @@ impl Image {
                 self.features = Arc::new(levels.clone());
                 self.features_epoch = *epoch;
             }
+            Record::LogFollows { .. } => {}
             Record::PlacementSet { next_preferred } => self.next_preferred = *next_preferred,
             Record::TombstoneKept {
                 id,

@@ -92,6 +92,11 @@ pub enum Record {
         /// Level; 0 removes it.
         level: i16,
     },
+    /// The log that continues a snapshot; only as its first record.
+    LogFollows {
+        /// Number in the log's name.
+        sequence: u64,
+    },
     /// Placement sequence; only in snapshots, where deleted topics no longer carry it.
     PlacementSet {
         /// The next preferred number.
