@@ -114,106 +114,7 @@ fn the_report_loads_as_a_file() {
 
 #[test]
 fn faults_are_one_sentence_that_names_the_place() {
-    for (text, overrides, expected) in [
-        (
-            "lisen = \"x\"",
-            &[][..],
-            "test.toml: unknown key `lisen`; the nearest known key is `listen`",
-        ),
-        (
-            "",
-            &[("num.partition", "1")][..],
-            "command line: unknown key `num.partition`; the nearest known key is `num.partitions`",
-        ),
-        (
-            "[kafka]\nauto.create.topic.enable = true",
-            &[],
-            "test.toml: unknown key `auto.create.topic.enable`; the nearest known key is \
-             `auto.create.topics.enable`",
-        ),
-        (
-            "num.partitions = 1",
-            &[],
-            "test.toml: `num.partitions` belongs in the [kafka] table",
-        ),
-        (
-            "[kafka]\nshards = 1",
-            &[],
-            "test.toml: `shards` belongs at the top level, not in the [kafka] table",
-        ),
-        (
-            "durability = \"maybe\"",
-            &[],
-            "test.toml: Invalid value maybe for configuration durability: String must be one of: \
-             power-loss, process-crash",
-        ),
-        (
-            "shards = 0",
-            &[],
-            "test.toml: Invalid value 0 for configuration shards: Value must be at least 1",
-        ),
-        (
-            "data_dir = 2026-01-01",
-            &[],
-            "test.toml: `data_dir` must be a text, a number, a boolean or a list of those",
-        ),
-        (
-            "listen = \"127.0.0.1:1\"\n[kafka]\nlisteners = \"PLAINTEXT://127.0.0.1:2\"",
-            &[],
-            "test.toml: `listen` is set twice, to 127.0.0.1:1 and to 127.0.0.1:2; remove one",
-        ),
-        (
-            "",
-            &[("listeners", "SASL_SSL://h:1")],
-            "command line: Invalid value SASL_SSL://h:1 for configuration listeners: Only \
-             PLAINTEXT listeners are supported",
-        ),
-        (
-            "",
-            &[("listeners", "PLAINTEXT://:9092")],
-            "listening on 0.0.0.0:9092 needs `advertised`: the host that clients connect to",
-        ),
-        (
-            "",
-            &[("listen", "here")],
-            "Invalid value here for configuration listen: Expected HOST:PORT",
-        ),
-        (
-            "",
-            &[("advertised", "0.0.0.0")],
-            "Invalid value 0.0.0.0 for configuration advertised: Clients cannot connect to a \
-             wildcard",
-        ),
-        (
-            "",
-            &[("accept_loss", "orders")],
-            "Invalid value orders for configuration accept_loss: Expected TOPIC-N or all",
-        ),
-        (
-            "",
-            &[("memory", "16MiB")],
-            "`memory` is 16MiB for 2 shards; every shard needs at least 16MiB: raise `memory` or \
-             lower `shards`",
-        ),
-        (
-            "",
-            &[("journal.ring.bytes", "1000000")],
-            "`journal.ring.bytes` is 1000000, but must be a multiple of 256KiB (4 files of whole \
-             64KiB)",
-        ),
-        (
-            "",
-            &[("message.max.bytes", "67108865")],
-            "`message.max.bytes` is 67108865, but at most 67108864 fits: a quarter of \
-             `journal.ring.bytes` or of a shard's tail memory; raise those or lower it",
-        ),
-        (
-            "",
-            &[("group.min.session.timeout.ms", "1800001")],
-            "`group.min.session.timeout.ms` (1800001) must not exceed \
-             `group.max.session.timeout.ms` (1800000)",
-        ),
-    ] {
+    for &(text, overrides, expected) in FAULTS {
         let error = from_text(text, overrides)
             .map(|_| "no error")
             .expect_err(expected);
@@ -231,6 +132,108 @@ fn faults_are_one_sentence_that_names_the_place() {
         "{broken}"
     );
 }
+
+/// File, command line, complaint.
+const FAULTS: &[(&str, &[(&str, &str)], &str)] = &[
+    (
+        "lisen = \"x\"",
+        &[],
+        "test.toml: unknown key `lisen`; the nearest known key is `listen`",
+    ),
+    (
+        "",
+        &[("num.partition", "1")],
+        "command line: unknown key `num.partition`; the nearest known key is `num.partitions`",
+    ),
+    (
+        "[kafka]\nauto.create.topic.enable = true",
+        &[],
+        "test.toml: unknown key `auto.create.topic.enable`; the nearest known key is \
+             `auto.create.topics.enable`",
+    ),
+    (
+        "num.partitions = 1",
+        &[],
+        "test.toml: `num.partitions` belongs in the [kafka] table",
+    ),
+    (
+        "[kafka]\nshards = 1",
+        &[],
+        "test.toml: `shards` belongs at the top level, not in the [kafka] table",
+    ),
+    (
+        "durability = \"maybe\"",
+        &[],
+        "test.toml: Invalid value maybe for configuration durability: String must be one of: \
+             power-loss, process-crash",
+    ),
+    (
+        "shards = 0",
+        &[],
+        "test.toml: Invalid value 0 for configuration shards: Value must be at least 1",
+    ),
+    (
+        "data_dir = 2026-01-01",
+        &[],
+        "test.toml: `data_dir` must be a text, a number, a boolean or a list of those",
+    ),
+    (
+        "listen = \"127.0.0.1:1\"\n[kafka]\nlisteners = \"PLAINTEXT://127.0.0.1:2\"",
+        &[],
+        "test.toml: `listen` is set twice, to 127.0.0.1:1 and to 127.0.0.1:2; remove one",
+    ),
+    (
+        "",
+        &[("listeners", "SASL_SSL://h:1")],
+        "command line: Invalid value SASL_SSL://h:1 for configuration listeners: Only \
+             PLAINTEXT listeners are supported",
+    ),
+    (
+        "",
+        &[("listeners", "PLAINTEXT://:9092")],
+        "listening on 0.0.0.0:9092 needs `advertised`: the host that clients connect to",
+    ),
+    (
+        "",
+        &[("listen", "here")],
+        "Invalid value here for configuration listen: Expected HOST:PORT",
+    ),
+    (
+        "",
+        &[("advertised", "0.0.0.0")],
+        "Invalid value 0.0.0.0 for configuration advertised: Clients cannot connect to a \
+             wildcard",
+    ),
+    (
+        "",
+        &[("accept_loss", "orders")],
+        "Invalid value orders for configuration accept_loss: Expected TOPIC-N or all",
+    ),
+    (
+        "",
+        &[("memory", "16MiB")],
+        "`memory` is 16MiB for 2 shards; every shard needs at least 16MiB: raise `memory` or \
+             lower `shards`",
+    ),
+    (
+        "",
+        &[("journal.ring.bytes", "1000000")],
+        "`journal.ring.bytes` is 1000000, but must be a multiple of 256KiB (4 files of whole \
+             64KiB)",
+    ),
+    (
+        "",
+        &[("message.max.bytes", "67108865")],
+        "`message.max.bytes` is 67108865, but at most 67108864 fits: a quarter of \
+             `journal.ring.bytes` or of a shard's tail memory; raise those or lower it",
+    ),
+    (
+        "",
+        &[("group.min.session.timeout.ms", "1800001")],
+        "`group.min.session.timeout.ms` (1800001) must not exceed \
+             `group.max.session.timeout.ms` (1800000)",
+    ),
+];
 
 #[test]
 fn kafkas_names_of_our_keys_set_them() {

@@ -11,7 +11,7 @@ use super::address::HostPort;
 use super::broker::{
     BrokerConfig, CLEANUP_POLICIES, COMPRESSION_TYPES, KEYS, TIMESTAMP_TYPES, largest_batch_bytes,
 };
-use super::keys::{Bounds, Kind, Scope, ValueType, canonical, invalid, split_list};
+use super::keys::{Bounds, Key, Kind, Scope, ValueType, canonical, invalid, split_list};
 use super::settings::Origin;
 
 /// What happens to old records of a topic.
@@ -316,25 +316,7 @@ pub fn describe_broker(
 ) -> Vec<DescribedConfig> {
     let mut described: Vec<DescribedConfig> = KEYS
         .iter()
-        .map(|key| {
-            let synonyms = broker_synonyms(key.name, broker);
-            let value = match key.name {
-                "node.id" => Some(node_id.to_string()),
-                name => broker.settings.text(name),
-            };
-            DescribedConfig {
-                name: key.name,
-                value,
-                source: synonyms
-                    .first()
-                    .map_or(ConfigSource::Default, |head| head.source),
-                value_type: key.kind.value_type(),
-                read_only: key.scope != Scope::Dynamic,
-                sensitive: false,
-                synonyms,
-                documentation: key.doc,
-            }
-        })
+        .map(|key| describe_key(broker, key, node_id))
         .collect();
     let derived = [
         (
@@ -381,6 +363,26 @@ pub fn describe_broker(
     }
     described.sort_by_key(|config| config.name);
     described
+}
+
+fn describe_key(broker: &BrokerConfig, key: &Key, node_id: i32) -> DescribedConfig {
+    let synonyms = broker_synonyms(key.name, broker);
+    let value = match key.name {
+        "node.id" => Some(node_id.to_string()),
+        name => broker.settings.text(name),
+    };
+    DescribedConfig {
+        name: key.name,
+        value,
+        source: synonyms
+            .first()
+            .map_or(ConfigSource::Default, |head| head.source),
+        value_type: key.kind.value_type(),
+        read_only: key.scope != Scope::Dynamic,
+        sensitive: false,
+        synonyms,
+        documentation: key.doc,
+    }
 }
 
 /// Whether a config is a list, to which IncrementalAlterConfigs may append; `None` if unknown.

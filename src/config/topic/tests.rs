@@ -162,63 +162,7 @@ fn a_stored_value_that_no_longer_fits_is_passed_over() {
 
 #[test]
 fn one_value_is_checked_in_kafkas_words() {
-    for (name, value, expected) in [
-        ("cleanup.policy", "compact, delete", Ok("compact,delete")),
-        ("cleanup.policy", "", Ok("")),
-        ("retention.ms", "-1", Ok("-1")),
-        ("preallocate", "True", Ok("true")),
-        ("min.cleanable.dirty.ratio", "0.50", Ok("0.5")),
-        ("internal.segment.bytes", "1", Ok("1")),
-        (
-            "cleanup.policy",
-            "delete,delete",
-            Err("Configuration 'cleanup.policy' values must not be duplicated."),
-        ),
-        (
-            "retention.ms",
-            "-2",
-            Err("Invalid value -2 for configuration retention.ms: Value must be at least -1"),
-        ),
-        (
-            "retention.ms",
-            "week",
-            Err("Invalid value week for configuration retention.ms: Not a number of type LONG"),
-        ),
-        (
-            "segment.bytes",
-            "1048575",
-            Err(
-                "Invalid value 1048575 for configuration segment.bytes: Value must be at least \
-                 1048576",
-            ),
-        ),
-        (
-            "compression.type",
-            "none",
-            Err(
-                "Invalid value none for configuration compression.type: String must be one of: \
-                 uncompressed, zstd, lz4, snappy, gzip, producer",
-            ),
-        ),
-        (
-            "remote.storage.enable",
-            "true",
-            Err(
-                "Tiered Storage functionality is disabled in the broker. Topic cannot be \
-                 configured with remote log storage.",
-            ),
-        ),
-        (
-            "message.downconversion.enable",
-            "true",
-            Err("Unknown topic config name: message.downconversion.enable"),
-        ),
-        (
-            "message.format.version",
-            "3.0",
-            Err("Unknown topic config name: message.format.version"),
-        ),
-    ] {
+    for &(name, value, expected) in VALUES {
         let got = validate(name, value);
         assert_eq!(
             got.as_deref().map_err(String::as_str),
@@ -235,6 +179,65 @@ fn one_value_is_checked_in_kafkas_words() {
         )
     );
 }
+
+/// Config, value, canonical text or complaint.
+const VALUES: &[(&str, &str, Result<&str, &str>)] = &[
+    ("cleanup.policy", "compact, delete", Ok("compact,delete")),
+    ("cleanup.policy", "", Ok("")),
+    ("retention.ms", "-1", Ok("-1")),
+    ("preallocate", "True", Ok("true")),
+    ("min.cleanable.dirty.ratio", "0.50", Ok("0.5")),
+    ("internal.segment.bytes", "1", Ok("1")),
+    (
+        "cleanup.policy",
+        "delete,delete",
+        Err("Configuration 'cleanup.policy' values must not be duplicated."),
+    ),
+    (
+        "retention.ms",
+        "-2",
+        Err("Invalid value -2 for configuration retention.ms: Value must be at least -1"),
+    ),
+    (
+        "retention.ms",
+        "week",
+        Err("Invalid value week for configuration retention.ms: Not a number of type LONG"),
+    ),
+    (
+        "segment.bytes",
+        "1048575",
+        Err(
+            "Invalid value 1048575 for configuration segment.bytes: Value must be at least \
+                 1048576",
+        ),
+    ),
+    (
+        "compression.type",
+        "none",
+        Err(
+            "Invalid value none for configuration compression.type: String must be one of: \
+                 uncompressed, zstd, lz4, snappy, gzip, producer",
+        ),
+    ),
+    (
+        "remote.storage.enable",
+        "true",
+        Err(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be \
+                 configured with remote log storage.",
+        ),
+    ),
+    (
+        "message.downconversion.enable",
+        "true",
+        Err("Unknown topic config name: message.downconversion.enable"),
+    ),
+    (
+        "message.format.version",
+        "3.0",
+        Err("Unknown topic config name: message.format.version"),
+    ),
+];
 
 #[test]
 fn values_are_checked_together() {
