@@ -133,8 +133,10 @@ fn faults_are_one_sentence_that_names_the_place() {
     );
 }
 
+type Sets = &'static [(&'static str, &'static str)];
+
 /// File, command line, complaint.
-const FAULTS: &[(&str, &[(&str, &str)], &str)] = &[
+const FAULTS: &[(&str, Sets, &str)] = &[
     (
         "lisen = \"x\"",
         &[],

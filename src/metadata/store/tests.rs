@@ -24,6 +24,17 @@ enum Fault {
     Error,
 }
 
+/// Which changes of names survive a crash without a directory sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    None,
+    All,
+    Snapshot,
+    Others,
+}
+
+const KEPT: [Kept; 4] = [Kept::None, Kept::All, Kept::Snapshot, Kept::Others];
+
 type Names = BTreeMap<PathBuf, u64>;
 
 #[derive(Default)]
@@ -45,14 +56,21 @@ impl FakeDisk {
         self.done_sixteenths.set(done_sixteenths);
     }
 
-    /// Comes back after the crash, with or without the names that were not synced.
-    fn restart(&self, keeps_unsynced_names: bool) {
-        let names = if keeps_unsynced_names {
-            &self.live
-        } else {
-            &self.durable
-        };
-        let names = names.borrow().clone();
+    /// Comes back after the crash with some of the names that were not synced.
+    fn restart(&self, kept: Kept) {
+        let live = self.live.borrow().clone();
+        let durable = self.durable.borrow().clone();
+        let mut names = Names::new();
+        for name in live.keys().chain(durable.keys()) {
+            let is_snapshot = name.ends_with(SNAPSHOT);
+            let survivor = match kept {
+                Kept::All => live.get(name),
+                Kept::Snapshot if is_snapshot => live.get(name),
+                Kept::Others if !is_snapshot => live.get(name),
+                _ => durable.get(name),
+            };
+            names.extend(survivor.map(|inode| (name.clone(), *inode)));
+        }
         *self.live.borrow_mut() = names.clone();
         *self.durable.borrow_mut() = names;
         self.fault.set(None);
@@ -299,13 +317,13 @@ fn changes_survive_reopening_and_rotation() {
 fn a_crash_at_any_call_keeps_what_was_acknowledged() {
     for call in 0..calls_of_a_run() {
         for done in [0, 1, 8, 15, 16] {
-            for keeps_names in [false, true] {
+            for kept in KEPT {
                 let disk = Rc::new(FakeDisk::default());
                 disk.fail_at(call, Fault::Crash, done);
                 let acknowledged = run(&disk);
                 assert!(disk.is_dead.get(), "call {call} is reached");
-                disk.restart(keeps_names);
-                let case = format!("call {call}, {done}/16 done, names kept: {keeps_names}");
+                disk.restart(kept);
+                let case = format!("call {call}, {done}/16 done, names kept: {kept:?}");
                 check_reopened(&disk, acknowledged, &case);
             }
         }
@@ -324,7 +342,7 @@ fn check_reopened(disk: &Rc<FakeDisk>, acknowledged: usize, case: &str) {
         block_on(store.append(change)).unwrap_or_else(|error| panic!("{case}: {error}"));
     }
     drop(store);
-    disk.restart(false);
+    disk.restart(Kept::None);
     let store = open(disk).unwrap_or_else(|error| panic!("{case}, again: {error}"));
     assert_eq!(
         store.image().to_records(),
@@ -337,14 +355,14 @@ fn check_reopened(disk: &Rc<FakeDisk>, acknowledged: usize, case: &str) {
 fn a_crash_while_reopening_changes_nothing() {
     for first in (0..calls_of_a_run()).step_by(3) {
         for second in 0..12 {
-            for keeps_names in [false, true] {
+            for kept in KEPT {
                 let disk = Rc::new(FakeDisk::default());
                 disk.fail_at(first, Fault::Crash, 8);
                 let acknowledged = run(&disk);
-                disk.restart(keeps_names);
+                disk.restart(kept);
                 disk.fail_at(second, Fault::Crash, 8);
                 let _ = open(&disk);
-                disk.restart(!keeps_names);
+                disk.restart(kept);
                 check_reopened(&disk, acknowledged, &format!("calls {first} and {second}"));
             }
         }
@@ -372,7 +390,7 @@ fn after_a_failed_call_the_store_goes_on() {
                 }
                 assert_eq!(store.image().to_records(), expected(step + 1));
             }
-            disk.restart(false);
+            disk.restart(Kept::None);
             let reopened = open(&disk).expect("open");
             assert_eq!(
                 reopened.image().to_records(),
