@@ -13,7 +13,9 @@ use super::keys::{Bounds, FieldValue, Key, Kind, Scope};
 use super::settings::Settings;
 
 macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $text:literal),*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum $name { $($(#[$variant_doc])* $variant),* }
@@ -70,7 +72,8 @@ choice!(
 
 macro_rules! broker_keys {
     ($($(#[doc = $doc:literal])+
-       $field:ident: $type:ty = $name:literal $scope:ident $kind:ident $default:expr, $bounds:expr;)*
+       $field:ident: $type:ty = $name:literal $scope:ident $kind:ident
+           $default:expr, $bounds:expr;)*
     ) => {
         /// Effective settings of a running broker. Immutable; a change makes a new value.
         #[derive(Clone, Debug)]

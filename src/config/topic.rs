@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use super::address::HostPort;
 use super::broker::{
     BrokerConfig, CLEANUP_POLICIES, COMPRESSION_TYPES, KEYS, TIMESTAMP_TYPES, largest_batch_bytes,
 };
-use super::keys::{Bounds, Kind, Scope, ValueType, canonical, invalid, split_list};
+use super::keys::{Bounds, Key, Kind, Scope, ValueType, canonical, invalid, split_list};
 use super::settings::Origin;
-pub use crate::batch::{CompressionTarget, TimestampType};
 
 /// What happens to old records of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,32 @@ pub struct CleanupPolicy {
     pub compact: bool,
     /// Delete segments by age and size.
     pub delete: bool,
+}
+
+/// Codec of a topic's stored batches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompressionTarget {
+    /// As the producer sent it.
+    Producer,
+    /// None.
+    Uncompressed,
+    /// gzip at this level; -1 is the library's default.
+    Gzip(i32),
+    /// Snappy.
+    Snappy,
+    /// lz4 at this level.
+    Lz4(i32),
+    /// zstd at this level.
+    Zstd(i32),
+}
+
+/// Whose time stamps a topic's records carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimestampType {
+    /// The producer's.
+    CreateTime,
+    /// The broker's.
+    LogAppendTime,
 }
 
 /// Effective settings of one topic.
@@ -280,36 +306,18 @@ pub fn describe(
         .collect()
 }
 
-/// All configs of a broker, sorted by name; `node_id` and the two addresses are the node's own.
+/// All configs of a broker, sorted by name; id and addresses are the node's own.
 #[must_use]
-pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConfig> {
+pub fn describe_broker(
+    broker: &BrokerConfig,
+    node_id: i32,
+    listen: &HostPort,
+    advertised: &HostPort,
+) -> Vec<DescribedConfig> {
     let mut described: Vec<DescribedConfig> = KEYS
         .iter()
-        .map(|key| {
-            let synonyms = broker_synonyms(key.name, broker);
-            let value = match key.name {
-                "node.id" => Some(node_id.to_string()),
-                name => broker.settings.text(name),
-            };
-            DescribedConfig {
-                name: key.name,
-                value,
-                source: synonyms
-                    .first()
-                    .map_or(ConfigSource::Default, |head| head.source),
-                value_type: key.kind.value_type(),
-                read_only: key.scope != Scope::Dynamic,
-                sensitive: false,
-                synonyms,
-                documentation: key.doc,
-            }
-        })
+        .map(|key| describe_key(broker, key, node_id))
         .collect();
-    let listeners = format!("PLAINTEXT://{}", broker.listen);
-    let advertised = broker
-        .advertised
-        .as_ref()
-        .map(|text| format!("PLAINTEXT://{text}"));
     let derived = [
         (
             "broker.id",
@@ -317,10 +325,15 @@ pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConf
             "node.id",
             ValueType::Int,
         ),
-        ("listeners", Some(listeners), "listen", ValueType::List),
+        (
+            "listeners",
+            Some(format!("PLAINTEXT://{listen}")),
+            "listen",
+            ValueType::List,
+        ),
         (
             "advertised.listeners",
-            advertised,
+            Some(format!("PLAINTEXT://{advertised}")),
             "advertised",
             ValueType::List,
         ),
@@ -350,6 +363,26 @@ pub fn describe_broker(broker: &BrokerConfig, node_id: i32) -> Vec<DescribedConf
     }
     described.sort_by_key(|config| config.name);
     described
+}
+
+fn describe_key(broker: &BrokerConfig, key: &Key, node_id: i32) -> DescribedConfig {
+    let synonyms = broker_synonyms(key.name, broker);
+    let value = match key.name {
+        "node.id" => Some(node_id.to_string()),
+        name => broker.settings.text(name),
+    };
+    DescribedConfig {
+        name: key.name,
+        value,
+        source: synonyms
+            .first()
+            .map_or(ConfigSource::Default, |head| head.source),
+        value_type: key.kind.value_type(),
+        read_only: key.scope != Scope::Dynamic,
+        sensitive: false,
+        synonyms,
+        documentation: key.doc,
+    }
 }
 
 /// Whether a config is a list, to which IncrementalAlterConfigs may append; `None` if unknown.

@@ -373,15 +373,7 @@ impl Image {
                 self.next_producer_id = self.next_producer_id.max(*next);
             }
             Record::BrokerPortsChosen { ports } => self.extra_ports = Arc::new(ports.clone()),
-            Record::FeatureLevelSet { name, level } => {
-                let features = Arc::make_mut(&mut self.features);
-                if *level == 0 {
-                    features.remove(name);
-                } else {
-                    features.insert(name.clone(), *level);
-                }
-                self.features_epoch = self.features_epoch.saturating_add(1);
-            }
+            Record::FeatureLevelSet { name, level } => self.set_feature(name, *level),
             Record::FeaturesKept { levels, epoch } => {
                 self.features = Arc::new(levels.clone());
                 self.features_epoch = *epoch;
@@ -393,21 +385,32 @@ impl Image {
                 name,
                 partitions,
                 name_freed,
-            } => {
-                let phase = if *name_freed {
-                    TombstonePhase::NameFreed
-                } else {
-                    TombstonePhase::Deleting
-                };
-                let tombstone = Tombstone {
-                    id: *id,
-                    name: Arc::from(&**name),
-                    partitions: *partitions,
-                    phase,
-                };
-                Arc::make_mut(&mut self.tombstones).insert(*id, tombstone);
-            }
+            } => self.keep_tombstone(*id, name, *partitions, *name_freed),
         }
+    }
+
+    fn set_feature(&mut self, name: &str, level: i16) {
+        let features = Arc::make_mut(&mut self.features);
+        if level == 0 {
+            features.remove(name);
+        } else {
+            features.insert(name.to_owned(), level);
+        }
+        self.features_epoch = self.features_epoch.saturating_add(1);
+    }
+
+    fn keep_tombstone(&mut self, id: TopicId, name: &str, partitions: u32, name_freed: bool) {
+        let tombstone = Tombstone {
+            id,
+            name: Arc::from(name),
+            partitions,
+            phase: if name_freed {
+                TombstonePhase::NameFreed
+            } else {
+                TombstonePhase::Deleting
+            },
+        };
+        Arc::make_mut(&mut self.tombstones).insert(id, tombstone);
     }
 
     fn put_topic(&mut self, topic: Topic) {

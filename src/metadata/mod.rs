@@ -10,6 +10,7 @@ pub use records::Record;
 pub use store::CatalogStore;
 
 pub mod image;
+mod placement;
 pub mod records;
 pub mod store;
 pub mod topics;

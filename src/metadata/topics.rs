@@ -3,20 +3,18 @@
 //! Owns the checks of Kafka's admin requests, in Kafka's order and wording, and placement. Pure:
 //! takes an [`Image`] and a request and returns results and the records that would make them so;
 //! nothing is changed here. Authorization happens before, the durable append after.
-//!
-//! Placement: preferred numbers run in one sequence from 0 to 65535 and wrap; each partition takes
-//! the next number that falls on the least loaded shard. Reduced modulo any other shard count
-//! they still spread. Source: Kafka's `ReplicationControlManager` and `ControllerApis`.
+//! Source: Kafka's `ReplicationControlManager` and `ControllerApis`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::config::{Advertise, BrokerConfig, TopicConfig, topic};
+use crate::config::{BrokerConfig, TopicConfig, topic};
 use crate::error_code::ErrorCode;
 use crate::ids::TopicId;
 use crate::limits::{CREATE_PARTITIONS_PER_REQUEST_MAX, TOPIC_NAME_BYTES_MAX};
 
 use super::image::{CLUSTER_METADATA, CONSUMER_OFFSETS, Image, TRANSACTION_STATE, Topic};
+use super::placement::Placement;
 use super::records::Record;
 
 /// A refusal: what the client is answered.
@@ -142,7 +140,7 @@ pub fn plan_create(
         *seen.entry(request.name.as_str()).or_default() += 1;
     }
     let colliding = CollidingNames::of(context.image, requests);
-    let mut placement = Placement::new(context);
+    let mut placement = Placement::new(context.image, context.shards, context.shard_loads);
     let mut records = Vec::new();
     let mut results = Vec::new();
     for request in requests {
@@ -158,7 +156,7 @@ pub fn plan_create(
             .and_then(|overrides| {
                 let preferred = place_new(&mut placement, &broker, request)?;
                 let config = Arc::new(topic::resolve(&overrides, &broker));
-                let id = new_topic_id(context.random);
+                let id = unused_topic_id(context.image, context.random);
                 let name = request.name.clone();
                 Ok(PlannedTopic {
                     name,
@@ -174,7 +172,7 @@ pub fn plan_create(
                 id: planned.id,
                 preferred: planned.preferred.clone(),
                 overrides: planned.overrides.clone(),
-                next_preferred: placement.next_preferred,
+                next_preferred: placement.next_preferred(),
             });
         }
         results.push(planned);
@@ -247,7 +245,7 @@ pub fn plan_create_partitions(
         *seen.entry(request.name.as_str()).or_default() += 1;
     }
     let broker = Arc::clone(context.image.broker());
-    let mut placement = Placement::new(context);
+    let mut placement = Placement::new(context.image, context.shards, context.shard_loads);
     let mut records = Vec::new();
     let mut budget = CREATE_PARTITIONS_PER_REQUEST_MAX;
     let mut results = Vec::new();
@@ -264,7 +262,7 @@ pub fn plan_create_partitions(
             records.push(Record::PartitionsAdded {
                 id,
                 preferred,
-                next_preferred: placement.next_preferred,
+                next_preferred: placement.next_preferred(),
             });
         }));
     }
@@ -380,6 +378,16 @@ pub fn new_topic_id(random: &mut dyn FnMut() -> u64) -> TopicId {
 /// A new cluster id, in Kafka's form.
 pub fn new_cluster_id(random: &mut dyn FnMut() -> u64) -> String {
     new_topic_id(random).to_text()
+}
+
+/// An id that neither a topic nor a tombstone has: journals know topics by it.
+fn unused_topic_id(image: &Image, random: &mut dyn FnMut() -> u64) -> TopicId {
+    loop {
+        let id = new_topic_id(random);
+        if image.topic_by_id(id).is_none() && image.tombstone(id).is_none() {
+            return id;
+        }
+    }
 }
 
 fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
@@ -745,53 +753,6 @@ fn unknown_topic() -> PlanError {
         ErrorCode::UnknownTopicOrPartition,
         "This server does not host this topic-partition.",
     )
-}
-
-/// The running placement sequence and the load it evens out.
-struct Placement {
-    next_preferred: u16,
-    loads: Vec<u64>,
-}
-
-impl Placement {
-    fn new(context: &PlanContext<'_>) -> Placement {
-        let mut loads = context.shard_loads.to_vec();
-        loads.resize(usize::from(context.shards.max(1)), 0);
-        Placement {
-            next_preferred: context.image.next_preferred(),
-            loads,
-        }
-    }
-
-    /// The next number of the sequence that falls on a least loaded shard.
-    fn next(&mut self) -> u16 {
-        let shards = self.loads.len();
-        let least = self.loads.iter().copied().min().unwrap_or(0);
-        let mut preferred = self.next_preferred;
-        // Where the sequence wraps a shard may come up twice, so look a little further than once
-        // around.
-        for _ in 0..2 * shards {
-            if self.loads[usize::from(preferred) % shards] == least {
-                break;
-            }
-            preferred = preferred.wrapping_add(1);
-        }
-        self.loads[usize::from(preferred) % shards] += 1;
-        self.next_preferred = preferred.wrapping_add(1);
-        preferred
-    }
-
-    /// The number for an explicit assignment to `node`. A single advertised node is an identity,
-    /// not a core: its partitions are spread like any others.
-    fn assigned(&mut self, broker: &BrokerConfig, node: i32) -> u16 {
-        if broker.advertise == Advertise::Single {
-            return self.next();
-        }
-        let preferred = u16::try_from(node).unwrap_or(0);
-        let shards = self.loads.len();
-        self.loads[usize::from(preferred) % shards] += 1;
-        preferred
-    }
 }
 
 #[cfg(test)]

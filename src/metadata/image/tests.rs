@@ -14,7 +14,7 @@ fn created(name: &str, number: u8, preferred: &[u16]) -> Record {
         id: id(number),
         preferred: preferred.to_vec(),
         overrides: BTreeMap::new(),
-        next_preferred: preferred.last().map_or(0, |last| last + 1),
+        next_preferred: preferred.last().map_or(0, |last| last.wrapping_add(1)),
     }
 }
 
