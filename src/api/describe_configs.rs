@@ -26,6 +26,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use super::Response;
+use crate::config::HostPort;
 use crate::config::topic::{self, ConfigSource, DescribedConfig};
 use crate::error_code::ErrorCode;
 use crate::ids::ShardId;
@@ -53,7 +54,7 @@ pub fn answer(
     shard: ShardId,
     request: &DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
-    let describer = Describer { image, node: context.node_of(shard), request };
+    let describer = Describer { image, context, node: context.node_of(shard), request };
     let is_known = |resource: &DescribeConfigsResource| {
         matches!(
             resource.resource_type,
@@ -105,6 +106,7 @@ type Refusal = (ErrorCode, Option<String>);
 
 struct Describer<'a> {
     image: &'a Image,
+    context: &'a Context,
     node: i32,
     request: &'a DescribeConfigsRequest,
 }
@@ -184,7 +186,14 @@ impl Describer<'_> {
     }
 
     fn broker_configs(&self) -> Vec<DescribedConfig> {
-        topic::describe_broker(self.image.broker(), self.node)
+        let broker = self.image.broker();
+        let mut listen = broker.listen_address();
+        let mut advertised = listen.clone();
+        if let Some(node) = self.context.nodes.iter().find(|node| node.id == self.node) {
+            listen.port = node.port;
+            advertised = HostPort { host: node.host.clone(), port: node.port };
+        }
+        topic::describe_broker(broker, self.node, &listen, &advertised)
     }
 
     fn selected(

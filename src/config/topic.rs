@@ -13,6 +13,7 @@ use super::broker::{
 };
 use super::keys::{Bounds, Key, Kind, Scope, ValueType, canonical, invalid, split_list};
 use super::settings::Origin;
+pub use crate::batch::{CompressionTarget, TimestampType};
 
 /// What happens to old records of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,32 +22,6 @@ pub struct CleanupPolicy {
     pub compact: bool,
     /// Delete segments by age and size.
     pub delete: bool,
-}
-
-/// Codec of a topic's stored batches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CompressionTarget {
-    /// As the producer sent it.
-    Producer,
-    /// None.
-    Uncompressed,
-    /// gzip at this level; -1 is the library's default.
-    Gzip(i32),
-    /// Snappy.
-    Snappy,
-    /// lz4 at this level.
-    Lz4(i32),
-    /// zstd at this level.
-    Zstd(i32),
-}
-
-/// Whose time stamps a topic's records carry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TimestampType {
-    /// The producer's.
-    CreateTime,
-    /// The broker's.
-    LogAppendTime,
 }
 
 /// Effective settings of one topic.

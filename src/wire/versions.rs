@@ -99,7 +99,8 @@ pub const FEATURES: &[Feature] = &[
         name: "kraft.version",
         min: 0,
         max: 1,
-        finalized: 1,
+        // Known to a broker, but told as finalized only by controllers.
+        finalized: 0,
     },
 ];
 
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(supported, ["metadata.version", "kraft.version"]);
         let older = api_versions(3, 7, 0);
         assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");
-        assert_eq!(older.finalized_features.len(), 2);
+        assert_eq!(older.finalized_features.len(), 1);
         assert_eq!(older.finalized_features[0].max_version_level, 30);
         assert_eq!(older.finalized_features[0].min_version_level, 30);
         assert_eq!(older.finalized_features_epoch, 7);
