@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +17,7 @@ use super::Shard;
 use super::event::{Event, Slot};
 use super::partition::Waiter;
 use crate::api::{self, Answer, Response};
+use crate::crash::{self, InHand};
 use crate::io::Stream;
 use crate::limits::{REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_PER_CONNECTION_MAX};
 use crate::wire::frame::FrameSplitter;
@@ -24,7 +26,7 @@ use crate::wire::header;
 /// What the handlers may know of a connection.
 pub struct Connection {
     /// Text that names the peer in messages.
-    pub peer: String,
+    pub peer: Rc<str>,
     closed: Cell<bool>,
     closing: Event,
     parked: RefCell<Vec<std::rc::Weak<Waiter>>>,
@@ -35,7 +37,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(peer: String) -> Rc<Connection> {
+    fn new(peer: Rc<str>) -> Rc<Connection> {
         Rc::new(Connection {
             peer,
             closed: Cell::new(false),
@@ -109,7 +111,7 @@ pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
 }
 
 async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer());
+    let connection = Connection::new(stream.peer().into());
     let writer = {
         let shard = Rc::clone(&shard);
         let stream = Rc::clone(&stream);
@@ -202,6 +204,10 @@ async fn start_request(
     frame: Bytes,
 ) -> Result<(), String> {
     connection.room().await;
+    if crash::is_refused(&frame) {
+        return Err("this request crashed the broker twice".to_owned());
+    }
+    let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
     let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
     shard.counters.requests.add(1);
     if !api::overlaps(header.api) {
@@ -210,12 +216,17 @@ async fn start_request(
     if connection.is_closed() {
         return Ok(());
     }
-    let slot = match api::handle(shard, connection, header, body).await? {
+    let handled = pin!(api::handle(shard, connection, header, body));
+    let slot = match crash::watched(&in_hand, handled).await? {
         Answer::None => return Ok(()),
         Answer::Now(response) => Slot::filled(response),
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
+            // What waits long must not keep the buffer that the frame came in.
+            let frame = Bytes::copy_from_slice(&in_hand.frame);
+            let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame });
+            let future = crash::watched(&in_hand, future);
             shard.runtime.spawn(Box::pin(async move { filled.fill(future.await) }));
             slot
         }
