@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use bytes::{Bytes, BytesMut};
 
@@ -16,7 +16,7 @@ use super::Shard;
 use super::event::{Event, Slot};
 use super::partition::Waiter;
 use crate::api::{self, Answer, Response};
-use crate::io::Stream;
+use crate::io::{Monotonic, Stream};
 use crate::limits::{REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_PER_CONNECTION_MAX};
 use crate::wire::frame::FrameSplitter;
 use crate::wire::header;
@@ -27,15 +27,84 @@ pub struct Connection {
     pub peer: String,
     closed: Cell<bool>,
     closing: Event,
-    parked: RefCell<Vec<std::rc::Weak<Waiter>>>,
+    parked: RefCell<Vec<Weak<Waiter>>>,
     queue: RefCell<VecDeque<Rc<Slot<Response>>>>,
     queued: Event,
     answered: Event,
     bytes_queued: Cell<usize>,
+    last_read: Cell<Monotonic>,
+}
+
+/// The connections of a shard, for the limit on idle ones.
+#[derive(Default)]
+pub struct Connections {
+    open: RefCell<Vec<Weak<Connection>>>,
+    count: Cell<usize>,
+    ended: Event,
+}
+
+impl Connections {
+    /// Number of connections being served.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Waits until one has closed after generation `seen` of [`Connections::generation`].
+    pub async fn one_ended(&self, seen: u64) {
+        self.ended.wait(seen).await;
+    }
+
+    /// Counts ends so far.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.ended.generation()
+    }
+
+    fn add(&self, connection: &Rc<Connection>) {
+        self.count.set(self.count.get() + 1);
+        self.open.borrow_mut().push(Rc::downgrade(connection));
+    }
+
+    fn remove(&self) {
+        self.count.set(self.count.get() - 1);
+        self.ended.notify();
+    }
+
+    /// Closes what has been idle for longer than `idle_ms` and has nothing in progress.
+    fn close_idle(&self, now: Monotonic, idle_ms: u64) {
+        let mut idle = Vec::new();
+        self.open.borrow_mut().retain(|connection| {
+            let Some(connection) = connection.upgrade() else { return false };
+            let busy = !connection.queue.borrow().is_empty();
+            if !busy && now.ms_since(connection.last_read.get()) > idle_ms {
+                idle.push(connection);
+            }
+            true
+        });
+        for connection in idle {
+            connection.close();
+        }
+    }
+}
+
+/// Starts the task that closes idle connections: one for all of them, not a timer each.
+pub fn start(shard: &Rc<Shard>) {
+    let Ok(idle_ms) = u64::try_from(shard.context.config.connections_max_idle_ms) else { return };
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        loop {
+            let pause_ms = (idle_ms / 8).clamp(10, 60_000);
+            let next = shard.runtime.now().plus_ms(pause_ms);
+            shard.runtime.sleep_until(next).await;
+            shard.connections.close_idle(shard.runtime.now(), idle_ms);
+        }
+    }));
 }
 
 impl Connection {
-    fn new(peer: String) -> Rc<Connection> {
+    fn new(peer: String, now: Monotonic) -> Rc<Connection> {
         Rc::new(Connection {
             peer,
             closed: Cell::new(false),
@@ -45,6 +114,7 @@ impl Connection {
             queued: Event::default(),
             answered: Event::default(),
             bytes_queued: Cell::new(0),
+            last_read: Cell::new(now),
         })
     }
 
@@ -103,13 +173,13 @@ impl Connection {
 
 /// Serves a connection in a task of its own; counted until it has closed.
 pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
-    shard.connections.set(shard.connections.get() + 1);
+    let connection = Connection::new(stream.peer(), shard.runtime.now());
+    shard.connections.add(&connection);
     let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream)));
+    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
 }
 
-async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer());
+async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connection>) {
     let writer = {
         let shard = Rc::clone(&shard);
         let stream = Rc::clone(&stream);
@@ -118,8 +188,7 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
             stream.shut_down();
-            shard.connections.set(shard.connections.get() - 1);
-            shard.connection_ended.notify();
+            shard.connections.remove();
         }
     };
     shard.runtime.spawn(Box::pin(writer));
@@ -191,7 +260,7 @@ async fn read_requests(
         match futures_lite::future::or(read, ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(_) => {}
+            Ok(_) => connection.last_read.set(shard.runtime.now()),
         }
     }
 }
