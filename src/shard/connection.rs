@@ -14,10 +14,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::Shard;
 use super::event::{Event, Slot};
+use super::memory::Charge;
 use super::partition::Waiter;
 use crate::api::{self, Answer, Response};
 use crate::io::{Monotonic, Stream};
-use crate::limits::{REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_PER_CONNECTION_MAX};
+use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
 use crate::wire::frame::FrameSplitter;
 use crate::wire::header;
 
@@ -28,11 +29,16 @@ pub struct Connection {
     closed: Cell<bool>,
     closing: Event,
     parked: RefCell<Vec<Weak<Waiter>>>,
-    queue: RefCell<VecDeque<Rc<Slot<Response>>>>,
+    queue: RefCell<VecDeque<Queued>>,
     queued: Event,
     answered: Event,
-    bytes_queued: Cell<usize>,
     last_read: Cell<Monotonic>,
+}
+
+/// A response that is or will be there, and the memory of its request and itself.
+struct Queued {
+    slot: Rc<Slot<Response>>,
+    _charge: Rc<Charge>,
 }
 
 /// The connections of a shard, for the limit on idle ones.
@@ -113,7 +119,6 @@ impl Connection {
             queue: RefCell::default(),
             queued: Event::default(),
             answered: Event::default(),
-            bytes_queued: Cell::new(0),
             last_read: Cell::new(now),
         })
     }
@@ -161,13 +166,11 @@ impl Connection {
 
     async fn room(&self) {
         self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
-        loop {
-            let seen = self.answered.generation();
-            if self.closed.get() || self.bytes_queued.get() < RESPONSE_BYTES_PER_CONNECTION_MAX {
-                return;
-            }
-            self.answered.wait(seen).await;
-        }
+    }
+
+    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>) {
+        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge });
+        self.queued.notify();
     }
 }
 
@@ -201,9 +204,8 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connecti
         }
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
-    let last = Slot::filled(Response::Close);
-    connection.queue.borrow_mut().push_back(last);
-    connection.queued.notify();
+    let charge = Rc::new(shard.connection_memory.take(0).await);
+    connection.push(Slot::filled(Response::Close), charge);
 }
 
 /// Why no more requests are read.
@@ -271,6 +273,7 @@ async fn start_request(
     frame: Bytes,
 ) -> Result<(), String> {
     connection.room().await;
+    let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
     let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
     shard.counters.requests.add(1);
     if !api::overlaps(header.api) {
@@ -285,12 +288,16 @@ async fn start_request(
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
-            shard.runtime.spawn(Box::pin(async move { filled.fill(future.await) }));
+            let charge = Rc::clone(&charge);
+            shard.runtime.spawn(Box::pin(async move {
+                let response = future.await;
+                charge.add(response.bytes());
+                filled.fill(response);
+            }));
             slot
         }
     };
-    connection.queue.borrow_mut().push_back(slot);
-    connection.queued.notify();
+    connection.push(slot, charge);
     Ok(())
 }
 
@@ -303,8 +310,8 @@ async fn write_responses(
     loop {
         let first = loop {
             let seen = connection.queued.generation();
-            if let Some(slot) = connection.queue.borrow().front() {
-                break Rc::clone(slot);
+            if let Some(queued) = connection.queue.borrow().front() {
+                break Rc::clone(&queued.slot);
             }
             if connection.is_closed() {
                 return;
@@ -325,10 +332,8 @@ async fn write_responses(
                 break;
             }
         }
-        connection.bytes_queued.set(slices.iter().map(Bytes::len).sum());
         let written = stream.write_all(&mut slices).await;
         slices.clear();
-        connection.bytes_queued.set(0);
         connection.queue.borrow_mut().drain(..finished);
         connection.answered.notify();
         if written.is_err() || close {
@@ -340,7 +345,7 @@ async fn write_responses(
 /// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
 fn next_ready(shard: &Shard, connection: &Connection, place: usize) -> Option<Response> {
     let queue = connection.queue.borrow();
-    let slot = queue.get(place)?;
+    let slot = &queue.get(place)?.slot;
     let response = slot.try_take()?;
     if response.durable_at() <= shard.journal.durable_through() {
         Some(response)

@@ -39,7 +39,8 @@ impl Event {
                 return Poll::Ready(());
             }
             let mut wakers = self.wakers.borrow_mut();
-            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            // A task that is polled again while it waits is mostly the last that came.
+            if !wakers.last().is_some_and(|waker| waker.will_wake(context.waker())) {
                 wakers.push(context.waker().clone());
             }
             Poll::Pending

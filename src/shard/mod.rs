@@ -14,6 +14,7 @@ pub mod fetch_session;
 pub mod files;
 pub mod kafka_files;
 pub mod links;
+pub mod memory;
 pub mod message;
 pub mod offsets;
 pub mod partition;
@@ -52,6 +53,7 @@ use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
 use links::Links;
+use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
@@ -167,6 +169,8 @@ pub struct Shard {
     pub catalog_changed: Event,
     /// Told when the shard begins to stop.
     pub stop: Event,
+    /// Memory of requests and responses.
+    pub connection_memory: Rc<Budget>,
     /// Connections being served.
     pub connections: Connections,
     catalog: RefCell<Arc<Image>>,
@@ -256,6 +260,7 @@ impl Shard {
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
+            connection_memory: Budget::new(split.connection_bytes),
             connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),
