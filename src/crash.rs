@@ -33,6 +33,18 @@ pub struct InHand {
     pub frame: Bytes,
 }
 
+impl InHand {
+    /// The same for longer: a small frame must not keep the whole buffer that it came in.
+    #[must_use]
+    pub fn kept(&self) -> InHand {
+        let frame = match self.frame.len() {
+            0..FRAME_BYTES_COPIED => Bytes::copy_from_slice(&self.frame),
+            _ => self.frame.clone(),
+        };
+        InHand { peer: Rc::clone(&self.peer), frame }
+    }
+}
+
 /// Reads which frames are refused, and makes every panic of this process leave a report. Call
 /// once, with the data directory locked.
 ///
@@ -162,6 +174,7 @@ static REFUSED: OnceLock<HashSet<u64>> = OnceLock::new();
 const DIRECTORY: &str = "crash";
 const FIRST_REPORT: &str = ".1.txt";
 const LAST_REPORT: &str = ".2.txt";
+const FRAME_BYTES_COPIED: usize = 16 * 1024;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
 
 #[cfg(test)]

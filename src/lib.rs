@@ -38,7 +38,7 @@
 //! - [`batch`]: record batches.
 //! - [`shard`]: what one core owns, and the tasks that run on it.
 //! - [`log`]: one partition's log as a state machine, and Kafka's file formats.
-//! - [`journal`]: framing, ring, images, manifest: what was acknowledged and is not yet in segments.
+//! - [`journal`]: framing, ring, images, manifest: what is acknowledged and not yet in segments.
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
 //! - [`tools`]: looking at the files of a stopped broker.
@@ -58,17 +58,17 @@
 //!   other shards come later; responses leave in request order.
 //! - **Rules know no machine.** What decides something takes `now` and bytes and returns values. It
 //!   names no runtime, no clock, no file system; `src/io` decides nothing about Kafka.
-//! - **Segments hold journaled bytes only,** are written by one task at a time, are never recycled,
-//!   and never by a later boot. Beyond the synced end of the last image none of them is trusted.
+//! - **Segments hold journaled bytes only.** One task at a time writes them, never a later boot;
+//!   they are not recycled. Beyond the synced end of the last image none of them is trusted.
 //! - **Ring space is used again only after an image that no longer needs it.** No client can forge
 //!   a block: their checksums are keyed by a secret of the boot.
-//! - **Nothing is retried as if clean.** After a failed write or sync of the journal the shard takes
-//!   no more. A full disk is another matter, and passes.
+//! - **Nothing is retried as if clean.** After a failed write or sync of the journal the shard
+//!   takes no more. A full disk is another matter, and passes.
 //! - **Input is hostile.** Counts and lengths from the wire are compared with the bytes that are
 //!   there before anything is allocated; malformed frames close their connection and no other.
 //! - **Everything is bounded.** A shard over its budget stops reading sockets. It drops nothing.
 //! - **Nothing on the hot path is O(partitions), O(connections) or O(waiters).**
-//! - **Record bytes are served as they were sent,** unless the topic's configuration asks otherwise.
+//! - **Record bytes are served as they were sent,** unless the topic's configuration says not to.
 //!
 //! `tests/tidy.rs` holds the code to those of them that can be read off it.
 //!
@@ -80,7 +80,7 @@
 //!   aborts on is checked before it is called.
 //! - `bytes`: slices that share a frame's or a block's memory.
 //! - `crossbeam-channel`: the queue between two shards.
-//! - `hdrhistogram`: latency distributions; for metrics and a load generator that are yet to come.
+//! - `hdrhistogram`: latency distributions of the load generator.
 //! - `core_affinity`: which cores there are.
 //! - `clap`: the command line.
 //! - `tracing`, `tracing-subscriber`: what is said on standard error, and at which level.

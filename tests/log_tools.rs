@@ -238,10 +238,11 @@ fn what_is_no_file_of_a_broker_is_refused_in_one_sentence() {
     let file = broker.data_directory().join("notes");
     fs::write(&file, "mine").expect("writable");
     fs::create_dir(broker.data_directory().join("topics/empty")).expect("writable");
+    let unknown = "is no file of a data directory by its name";
     for (path, says) in [
-        (file, "is no file of a data directory by its name"),
+        (file, unknown),
         (broker.data_directory().join("gone"), "No such file or directory"),
-        (broker.data_directory().join("topics/empty"), "is no file of a data directory by its name"),
+        (broker.data_directory().join("topics/empty"), unknown),
     ] {
         let said = log("dump", &path);
         assert_eq!((said.code, said.lines.len()), (2, 0));

@@ -23,7 +23,7 @@ struct Ban {
     instead: &'static str,
 }
 
-const ALL: &[&str] = &["src/", "tests/", "benches/"];
+const ALL: &[&str] = &["src/", "tests/", "benches/", "perf/"];
 const SRC: &[&str] = &["src/"];
 /// Code that is given `now` and bytes, and reaches the machine through the seams of `src/io` only.
 const SANS_IO: &[&str] = &[
@@ -55,19 +55,19 @@ const BANS: &[Ban] = &[
     lax("std::thread", SANS_IO, &[], "Runtime::spawn"),
     lax(
         "collections::HashMap",
-        &["src/api/", "src/log/", "src/shard/", "src/journal/writer.rs"],
+        &["src/log/", "src/shard/", "src/journal/writer.rs"],
         &[],
         "hashbrown with foldhash: this is a hot path",
     ),
     lax(
         "collections::HashSet",
-        &["src/api/", "src/log/", "src/shard/", "src/journal/writer.rs"],
+        &["src/log/", "src/shard/", "src/journal/writer.rs"],
         &[],
         "hashbrown with foldhash: this is a hot path",
     ),
     lax("unsafe ", SRC, &["src/io/", "src/preflight.rs"], "safe code, or a wrapper in src/io"),
     lax(".unwrap()", SRC, &[], "`?`, or `expect(\"invariant: ...\")`"),
-    lax("anyhow", SRC, &["src/main.rs"], "an error type of the module"),
+    lax("anyhow", SRC, &["src/main.rs", "src/wire/encode.rs"], "an error type of the module"),
     lax("process::abort", SRC, &[], "a panic: its hook writes the report"),
     ban("todo!", ALL, &[], "the code"),
     ban("unimplemented!", ALL, &[], "the code"),
@@ -80,7 +80,12 @@ const BANS: &[Ban] = &[
 const LONG_FILES: &[(&str, usize)] = &[("src/batch/validate/tests.rs", 947)];
 
 /// Functions longer than [`FUNCTION_LINES`].
-const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
+    ("src/batch/validate/tests.rs", "framing_is_refused_as_kafka_does", 84),
+    ("src/io/file/tests.rs", "names_are_listed_renamed_removed_and_synced", 81),
+    ("src/metadata/topics/tests.rs", "assignments_are_checked_in_kafkas_words", 72),
+    ("src/wire/tests.rs", "hostile_bodies_have_their_reason", 76),
+];
 
 const FILE_LINES_SOFT: usize = 800;
 const FILE_LINES_HARD: usize = 1200;
@@ -105,6 +110,8 @@ const IGNORED: &[&str] = &["target", "ringlog-data"];
 
 const NAMES_THAT_SAY_NOTHING: &[&str] =
     &["common", "helper", "helpers", "manager", "misc", "util", "utils"];
+
+const POSTPONED: &[&str] = &["TODO", "FIXME", "XXX"];
 
 const fn ban(
     text: &'static str,
@@ -154,7 +161,7 @@ fn root() -> &'static Path {
 
 fn sources() -> Vec<Source> {
     let mut found = Vec::new();
-    let mut pending: Vec<PathBuf> = ["src", "tests", "benches"].map(PathBuf::from).to_vec();
+    let mut pending: Vec<PathBuf> = ["src", "tests", "benches", "perf"].map(PathBuf::from).to_vec();
     while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(root().join(&directory)).expect("a directory") {
             let entry = entry.expect("an entry");
@@ -269,12 +276,8 @@ fn lines_are_short_and_clean() {
             if line.chars().any(char::is_control) {
                 broken.push(format!("{place}: a tab or another control character"));
             }
-            let marks = ["TO", "FIX", "XX"].map(|start| match start {
-                "TO" => "TODO",
-                "FIX" => "FIXME",
-                _ => "XXX",
-            });
-            if source.path != "tests/tidy.rs" && marks.iter().any(|mark| line.contains(mark)) {
+            let postponed = POSTPONED.iter().any(|mark| line.contains(mark));
+            if postponed && source.path != "tests/tidy.rs" {
                 broken.push(format!("{place}: do it now, or say it in the README"));
             }
         }
@@ -369,11 +372,8 @@ fn function_name(line: &str) -> Option<String> {
         words = words.strip_prefix(prefix).unwrap_or(words);
     }
     let rest = words.strip_prefix("fn ")?;
-    let name: String = rest
-        .chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect();
-    (!name.is_empty()).then_some(name)
+    let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_')?;
+    (end > 0).then(|| rest[..end].to_owned())
 }
 
 #[test]
@@ -471,7 +471,9 @@ fn every_dependency_has_its_reason() {
         if !in_dependencies || name.is_empty() || name.starts_with('#') {
             continue;
         }
-        if !library.contains(&format!("//! - `{name}`")) {
+        if !library.lines().any(|line| {
+            line.starts_with("//! - `") && line.contains(&format!("`{name}`"))
+        }) {
             broken.push(format!("src/lib.rs: say in a line what `{name}` is for"));
         }
     }

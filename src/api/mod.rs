@@ -74,6 +74,16 @@ impl Response {
         Response::Close
     }
 
+    /// Bytes it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Response::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
+            // Its frame is small and made when it leaves.
+            Response::Produce(_) | Response::Close => 0,
+        }
+    }
+
     /// The newest journal position it depends on.
     #[must_use]
     pub fn durable_at(&self) -> JournalSequence {

@@ -14,6 +14,7 @@ pub mod fetch_session;
 pub mod files;
 pub mod kafka_files;
 pub mod links;
+pub mod memory;
 pub mod message;
 pub mod offsets;
 pub mod partition;
@@ -47,10 +48,12 @@ use crate::metadata::image::Topic;
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
+use connection::Connections;
 use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
 use links::Links;
+use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
@@ -166,10 +169,10 @@ pub struct Shard {
     pub catalog_changed: Event,
     /// Told when the shard begins to stop.
     pub stop: Event,
+    /// Memory of requests and responses.
+    pub connection_memory: Rc<Budget>,
     /// Connections being served.
-    pub connections: Cell<usize>,
-    /// Told when a connection has closed.
-    pub connection_ended: Event,
+    pub connections: Connections,
     catalog: RefCell<Arc<Image>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>, foldhash::fast::RandomState>>,
     recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
@@ -257,8 +260,8 @@ impl Shard {
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
-            connections: Cell::new(0),
-            connection_ended: Event::default(),
+            connection_memory: Budget::new(split.connection_bytes),
+            connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),
             recovered: RefCell::new(recovered),
@@ -275,6 +278,7 @@ impl Shard {
         write_behind::start(self);
         checkpoint::start(self);
         links::start(self);
+        connection::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }
@@ -447,12 +451,12 @@ impl Shard {
     /// Waits until all connections have closed, but not beyond `deadline`.
     pub async fn drained(&self, deadline: Monotonic) {
         loop {
-            let seen = self.connection_ended.generation();
-            if self.connections.get() == 0 || self.runtime.now() >= deadline {
+            let seen = self.connections.generation();
+            if self.connections.count() == 0 || self.runtime.now() >= deadline {
                 return;
             }
             let timer = self.runtime.sleep_until(deadline);
-            futures_lite::future::or(self.connection_ended.wait(seen), timer).await;
+            futures_lite::future::or(self.connections.one_ended(seen), timer).await;
         }
     }
 
