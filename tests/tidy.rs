@@ -378,8 +378,8 @@ fn function_name(line: &str) -> Option<String> {
 
 #[test]
 fn functions_are_measured() {
-    let text = "impl A {\n    pub async fn a(\n        &self,\n    ) -> B\n    where\n        C: D,\n    \
-                {\n        1\n    }\n    fn b(\n        &self,\n    ) -> B;\n    fn c() {}\n}\n\
+    let text = "impl A {\n    pub async fn a(\n        &self,\n    ) -> B\n    where\n        C: D,\n\
+                \x20   {\n        1\n    }\n    fn b(\n        &self,\n    ) -> B;\n    fn c() {}\n}\n\
                 fn d() {\n    2\n}\n";
     let found = functions(text);
     assert_eq!(found, [("a".to_owned(), 2, 8), ("d".to_owned(), 15, 3)]);
@@ -471,9 +471,10 @@ fn every_dependency_has_its_reason() {
         if !in_dependencies || name.is_empty() || name.starts_with('#') {
             continue;
         }
-        if !library.lines().any(|line| {
-            line.starts_with("//! - `") && line.contains(&format!("`{name}`"))
-        }) {
+        if !library
+            .lines()
+            .any(|line| line.starts_with("//! - `") && line.contains(&format!("`{name}`")))
+        {
             broken.push(format!("src/lib.rs: say in a line what `{name}` is for"));
         }
     }
