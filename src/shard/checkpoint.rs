@@ -250,7 +250,8 @@ fn stranded_records(partition: &Partition, before: u64) -> (Vec<u8>, Offset) {
         }
         let mut slices = Vec::new();
         batch.slices(&mut slices);
-        let entry = StrandedEntry::Batch { append_ms: batch.append_ms, bytes: slices.concat().into() };
+        let bytes = slices.concat().into();
+        let entry = StrandedEntry::Batch { append_ms: batch.append_ms, bytes };
         stranded::encode_record(&entry, before + out.len() as u64, &mut out);
     }
     (out, log.high_watermark())

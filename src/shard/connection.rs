@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 
 use bytes::{Bytes, BytesMut};
@@ -17,6 +18,7 @@ use super::event::{Event, Slot};
 use super::memory::Charge;
 use super::partition::Waiter;
 use crate::api::{self, Answer, Response};
+use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
 use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
 use crate::wire::frame::FrameSplitter;
@@ -25,7 +27,7 @@ use crate::wire::header;
 /// What the handlers may know of a connection.
 pub struct Connection {
     /// Text that names the peer in messages.
-    pub peer: String,
+    pub peer: Rc<str>,
     closed: Cell<bool>,
     closing: Event,
     parked: RefCell<Vec<Weak<Waiter>>>,
@@ -110,7 +112,7 @@ pub fn start(shard: &Rc<Shard>) {
 }
 
 impl Connection {
-    fn new(peer: String, now: Monotonic) -> Rc<Connection> {
+    fn new(peer: Rc<str>, now: Monotonic) -> Rc<Connection> {
         Rc::new(Connection {
             peer,
             closed: Cell::new(false),
@@ -176,7 +178,7 @@ impl Connection {
 
 /// Serves a connection in a task of its own; counted until it has closed.
 pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer(), shard.runtime.now());
+    let connection = Connection::new(stream.peer().into(), shard.runtime.now());
     shard.connections.add(&connection);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
@@ -273,7 +275,11 @@ async fn start_request(
     frame: Bytes,
 ) -> Result<(), String> {
     connection.room().await;
+    if crash::is_refused(&frame) {
+        return Err("this request crashed the broker twice".to_owned());
+    }
     let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
+    let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
     let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
     shard.counters.requests.add(1);
     if !api::overlaps(header.api) {
@@ -282,13 +288,16 @@ async fn start_request(
     if connection.is_closed() {
         return Ok(());
     }
-    let slot = match api::handle(shard, connection, header, body).await? {
+    let handled = pin!(api::handle(shard, connection, header, body));
+    let slot = match crash::watched(&in_hand, handled).await? {
         Answer::None => return Ok(()),
         Answer::Now(response) => Slot::filled(response),
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
             let charge = Rc::clone(&charge);
+            let in_hand = Rc::new(in_hand.kept());
+            let future = crash::watched(&in_hand, future);
             shard.runtime.spawn(Box::pin(async move {
                 let response = future.await;
                 charge.add(response.bytes());
