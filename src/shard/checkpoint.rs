@@ -6,6 +6,7 @@
 //! name bytes that are not synced, nor release space that an image does not cover.
 //!
 //! An error of the image or of a sync is terminal for the shard: nothing is retried as if clean.
+//! Invariant: one checkpoint at a time; a clean one is the last of its boot.
 
 use std::cell::Cell;
 use std::io;
@@ -32,6 +33,9 @@ pub struct Checkpoints {
     request: Event,
     finish: Event,
     failed: Cell<bool>,
+    taking: Cell<bool>,
+    taken: Event,
+    closed: Cell<bool>,
 }
 
 impl Checkpoints {
@@ -106,12 +110,32 @@ async fn wait_until_due(shard: &Rc<Shard>, due: Monotonic) {
     }
 }
 
-/// Takes one checkpoint. With `clean` the files are also cut to their exact lengths and get
-/// Kafka's companion files, for a stop after which nothing is replayed.
+/// Takes one checkpoint, after one that is being taken. With `clean` the files are also cut to
+/// their exact lengths and get Kafka's companion files, for a stop after which nothing is
+/// replayed; later checkpoints do nothing then.
 ///
 /// # Errors
 /// What the disk says; the shard's storage has failed then.
 pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
+    let checkpoints = &shard.checkpoints;
+    loop {
+        let seen = checkpoints.taken.generation();
+        if !checkpoints.taking.replace(true) {
+            break;
+        }
+        checkpoints.taken.wait(seen).await;
+    }
+    let outcome = match checkpoints.closed.get() {
+        true => Ok(()),
+        false => take_alone(shard, clean).await,
+    };
+    checkpoints.closed.set(checkpoints.closed.get() || (clean && outcome.is_ok()));
+    checkpoints.taking.set(false);
+    checkpoints.taken.notify();
+    outcome
+}
+
+async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     // (1) Everything in blocks from here on is replayed; everything before is in the image.
     let start = shard.journal.point();
     let placed_before = JournalSequence(start.sequence.0 - 1);
