@@ -175,6 +175,7 @@ impl Machine {
             }
             false => self.disk.kill_process(),
         };
+        self.say_tree();
         if self.random.chance(1, 10) {
             self.world.shift_wall_ms(self.random.below(20_000) as i64 - 10_000);
         }
@@ -225,6 +226,19 @@ impl Machine {
         }
         let verified = self.world.run_until(oracle::verify(cluster, &self.oracle));
         verified.map_err(|stalled| stalled.to_string())?
+    }
+
+    /// Tells what is on the disk, when asked to.
+    fn say_tree(&self) {
+        say(|| {
+            let medium = self.disk.medium();
+            let entries = medium.list(Path::new(DATA_DIR), true, &[]).unwrap_or_default();
+            let files = entries.iter().filter(|entry| !entry.is_directory);
+            let lines: Vec<String> = files
+                .map(|entry| format!("  {} {}", entry.path.display(), entry.length))
+                .collect();
+            lines.join("\n")
+        });
     }
 
     /// Boots to the end, with a number of shards drawn anew.
