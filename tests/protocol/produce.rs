@@ -442,7 +442,7 @@ fn headers_keep_order_and_duplicates(cluster: &Cluster) {
     append(&mut client, &topic, 0, &Batch::of(vec![record.clone()]));
     let read = &calls::read_all(&mut client, &topic, 0, 0)[0].records[0];
     let headers: Vec<_> =
-        read.headers.iter().map(|(k, v)| (k.to_vec(), v.as_ref().map(Bytes::to_vec))).collect();
+        read.headers.iter().map(|(k, v)| (k.to_vec(), v.as_ref().map(|v| v.to_vec()))).collect();
     assert_eq!(headers, record.headers);
 }
 

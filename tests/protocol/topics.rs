@@ -306,7 +306,7 @@ fn waiting_fetches_end_with_their_topic(cluster: &Cluster) {
 fn metadata_in_every_version(cluster: &Cluster) {
     let topic = cluster.topic("described", 7);
     let epoch = calls::leader_epoch(cluster, &topic);
-    let mut cluster_id = None;
+    let mut cluster_id: Option<StrBytes> = None;
     for mut client in cluster.everywhere() {
         for version in 0..=13 {
             let wanted = MetadataRequestTopic::default().with_name(Some(topic.wire_name()));
@@ -344,7 +344,7 @@ fn metadata_in_every_version(cluster: &Cluster) {
                 assert!((0..cluster.nodes() as i32).contains(&partition.leader_id.0));
                 assert_eq!(partition.replica_nodes, [partition.leader_id]);
                 assert_eq!(partition.isr_nodes, [partition.leader_id]);
-                assert_eq!(partition.offline_replicas, []);
+                assert!(partition.offline_replicas.is_empty());
                 assert_eq!(partition.leader_epoch, if version >= 7 { epoch } else { -1 });
             }
             let leaders: std::collections::HashSet<i32> =
