@@ -53,11 +53,13 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
         .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;
     let data_dir = config.data_dir.canonicalize().map_err(BrokerError::from)?;
     let ring_bytes = config.journal_ring_bytes * u64::from(config.shards);
+    // The reserve is given up when the disk is full, and a start must be possible then.
+    let is_new = !data_dir.join(manifest::rings_directory()).exists();
     let cleared = preflight::clear(&preflight::Wanted {
         data_dir: data_dir.clone(),
         shards: usize::from(config.shards),
         power_loss: config.durability == Durability::PowerLoss,
-        space_bytes: ring_bytes * 2,
+        space_bytes: ring_bytes * if is_new { 2 } else { 1 },
         space_taken_bytes: taken_bytes(&data_dir),
     })
     .map_err(BrokerError::from)?;

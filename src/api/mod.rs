@@ -19,6 +19,7 @@ use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
 pub mod api_versions;
+pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
@@ -133,6 +134,7 @@ pub fn overlaps(api: Api) -> bool {
         Api::Metadata
         | Api::FindCoordinator
         | Api::CreateTopics
+        | Api::CreatePartitions
         | Api::DeleteTopics
         | Api::InitProducerId => false,
     }
@@ -175,6 +177,9 @@ pub async fn handle(
         }
         Request::CreateTopics(request) => {
             Answer::Later(Box::pin(create_topics::handle(shard, header, request)))
+        }
+        Request::CreatePartitions(request) => {
+            Answer::Later(Box::pin(create_partitions::handle(shard, header, request)))
         }
         Request::DeleteTopics(request) => {
             Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))

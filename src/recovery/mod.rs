@@ -439,6 +439,8 @@ impl Recovery<'_> {
         self.disk.create_directory(&directory).await.map_err(failed)?;
         let journal = self.path(&manifest::journal_directory());
         self.disk.sync_directory(&journal).await.map_err(failed)?;
+        // At the first start the name of the journal's directory is new as well.
+        self.disk.sync_directory(self.request.data_dir).await.map_err(failed)?;
         for (shard, partitions) in (0..self.request.shards).map(ShardId).zip(shards) {
             let first = JournalSequence(self.highest_sequence.0 + 1);
             let start = Start {

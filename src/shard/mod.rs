@@ -351,17 +351,20 @@ impl Shard {
         self.partitions.borrow().get(&id).cloned()
     }
 
-    /// All partitions of this shard.
+    /// All partitions of this shard, ordered by id: what follows must not depend on hashing.
     #[must_use]
     pub fn partitions(&self) -> Vec<Rc<Partition>> {
-        self.partitions.borrow().values().cloned().collect()
+        let mut partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
+        partitions.sort_unstable_by_key(|partition| partition.id);
+        partitions
     }
 
-    /// The partitions of one topic on this shard.
+    /// The partitions of one topic on this shard, ordered by index.
     #[must_use]
     pub fn partitions_of(&self, topic: TopicId) -> Vec<Rc<Partition>> {
-        let partitions = self.partitions.borrow();
-        partitions.values().filter(|partition| partition.id.topic == topic).cloned().collect()
+        let mut partitions = self.partitions();
+        partitions.retain(|partition| partition.id.topic == topic);
+        partitions
     }
 
     /// Forgets a partition that was dropped.
