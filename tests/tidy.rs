@@ -471,9 +471,10 @@ fn every_dependency_has_its_reason() {
         if !in_dependencies || name.is_empty() || name.starts_with('#') {
             continue;
         }
-        if !library.lines().any(|line| {
-            line.starts_with("//! - `") && line.contains(&format!("`{name}`"))
-        }) {
+        if !library
+            .lines()
+            .any(|line| line.starts_with("//! - `") && line.contains(&format!("`{name}`")))
+        {
             broken.push(format!("src/lib.rs: say in a line what `{name}` is for"));
         }
     }

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::protocol::StrBytes;
 
+use super::Response;
 use super::list_offsets::is_served;
 use super::produce::{current_leader, endpoint};
-use super::Response;
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::metadata::Image;
@@ -231,9 +231,9 @@ impl Fetch {
         }
         trim(&mut parts, self.limits.bytes_max);
         let bytes = parts.iter().map(|part| part.outcome.bytes).sum();
-        let urgent = parts.iter().any(|part| {
-            !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some()
-        });
+        let urgent = parts
+            .iter()
+            .any(|part| !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some());
         Read { parts, bytes, urgent }
     }
 

@@ -207,11 +207,7 @@ impl Work {
         }
     }
 
-    async fn validate(
-        &self,
-        topic: &Topic,
-        records: Option<Bytes>,
-    ) -> Result<ValidBatch, Refusal> {
+    async fn validate(&self, topic: &Topic, records: Option<Bytes>) -> Result<ValidBatch, Refusal> {
         let rules = rules_of(&topic.config, self.version);
         let mut validator = Validator::start(records, &rules, self.shard.runtime.wall_ms());
         loop {
@@ -335,7 +331,6 @@ pub fn endpoint(context: &Context, owner: ShardId) -> NodeEndpoint {
         rack: None,
     }
 }
-
 
 /// The client id that may write internal topics.
 const ADMIN_CLIENT: &str = "__admin_client";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::ids::{Offset, TopicPartition};
-use crate::io::{Disk, DirectoryEntry};
+use crate::io::{DirectoryEntry, Disk};
 use crate::log::layout::{self, SegmentFile};
 use crate::metadata::Image;
 
@@ -64,8 +64,8 @@ pub async fn tidy(
             let content = entry.content.as_deref().filter(|_| named)?;
             layout::parse_partition_metadata(content)
         });
-        let deleted = layout::is_deleted(&name)
-            || id.is_some_and(|id| catalog.tombstone(id).is_some());
+        let deleted =
+            layout::is_deleted(&name) || id.is_some_and(|id| catalog.tombstone(id).is_some());
         if deleted {
             disk.remove_tree(&path).await?;
             continue;

@@ -153,8 +153,7 @@ impl SessionCache {
         request: SessionRequest,
         now: Monotonic,
     ) -> Result<SessionPlan, ErrorCode> {
-        let session =
-            self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        let session = self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != request.epoch {
             return Err(ErrorCode::InvalidFetchSessionEpoch);
         }
