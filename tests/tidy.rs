@@ -378,9 +378,9 @@ fn function_name(line: &str) -> Option<String> {
 
 #[test]
 fn functions_are_measured() {
-    let text = "impl A {\n    pub async fn a(\n        &self,\n    ) -> B\n    where\n        C: D,\n    \
-                {\n        1\n    }\n    fn b(\n        &self,\n    ) -> B;\n    fn c() {}\n}\n\
-                fn d() {\n    2\n}\n";
+    let text = "impl A {\n    pub async fn a(\n        &self,\n    ) -> B\n    where\n    \
+                \x20   C: D,\n    {\n        1\n    }\n    fn b(\n        &self,\n    ) -> B;\n    \
+                fn c() {}\n}\nfn d() {\n    2\n}\n";
     let found = functions(text);
     assert_eq!(found, [("a".to_owned(), 2, 8), ("d".to_owned(), 15, 3)]);
     assert!(has("use std::collections::{BTreeMap, HashMap};", "collections::HashMap"));
