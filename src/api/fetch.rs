@@ -19,12 +19,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::protocol::StrBytes;
 
 use super::list_offsets::is_served;
 use super::produce::{current_leader, endpoint};
 use super::Response;
+use crate::batch::header::{FRAME_BYTES, peek_frame};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::metadata::Image;
@@ -254,8 +256,7 @@ impl Fetch {
             let left = self.limits.bytes_max.saturating_sub(bytes);
             let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0).min(left);
             if bytes > 0 && outcome.bytes > bytes_max {
-                outcome.records.clear();
-                outcome.bytes = 0;
+                outcome.bytes = cut_to_whole_batches(&mut outcome.records, bytes_max);
             }
             bytes += outcome.bytes;
         }
@@ -408,6 +409,38 @@ impl Fetch {
             records: outcome.records,
         }
     }
+}
+
+/// Keeps the batches that fit into `bytes_max`; returns their bytes.
+fn cut_to_whole_batches(slices: &mut Vec<Bytes>, bytes_max: usize) -> usize {
+    let mut kept = 0usize;
+    let mut frame = [0; FRAME_BYTES];
+    while copy_at(slices, kept, &mut frame)
+        && let Some((_, bytes)) = peek_frame(&frame)
+        && kept + bytes <= bytes_max
+    {
+        kept += bytes;
+    }
+    let mut left = kept;
+    slices.retain_mut(|slice| {
+        slice.truncate(left);
+        left -= slice.len();
+        !slice.is_empty()
+    });
+    kept
+}
+
+/// Fills `into` from position `at` of the slices taken together; `false` if they end before.
+fn copy_at(slices: &[Bytes], at: usize, into: &mut [u8]) -> bool {
+    let (mut skip, mut filled) = (at, 0);
+    for slice in slices {
+        let from = skip.min(slice.len());
+        skip -= from;
+        let taken = (slice.len() - from).min(into.len() - filled);
+        into[filled..filled + taken].copy_from_slice(&slice[from..from + taken]);
+        filled += taken;
+    }
+    filled == into.len()
 }
 
 fn told_of(outcome: &ReadOutcome) -> Told {
