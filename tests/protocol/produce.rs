@@ -247,7 +247,6 @@ fn timestamps_are_corrected_in_the_header(cluster: &Cluster) {
     let mut batch = of(2);
     batch.records[0].timestamp_delta = 300;
     batch.max_timestamp = Some(5);
-    batch.attributes = LOG_APPEND_TIME;
     append(&mut client, &topic, 0, &batch);
     let data = fetch(&mut client, 18, &topic, 0, 0);
     let read = &read_batches(data.records.expect("records"))[0];
@@ -255,6 +254,13 @@ fn timestamps_are_corrected_in_the_header(cluster: &Cluster) {
     assert_eq!((read.attributes, read.max_timestamp), (0, batch.base_timestamp + 300));
     assert_eq!(read.base_timestamp, batch.base_timestamp);
     assert_eq!(read.payload, batch.encoded_records());
+    // A producer that says the broker set the times means the one in the header.
+    batch.attributes = LOG_APPEND_TIME;
+    assert_eq!(append(&mut client, &topic, 0, &batch), 2);
+    let data = fetch(&mut client, 18, &topic, 0, 2);
+    let read = &read_batches(data.records.expect("records"))[0];
+    assert!(read.crc_is_valid);
+    assert_eq!((read.attributes, read.max_timestamp), (0, 5));
 }
 
 fn append_time_replaces_record_times(cluster: &Cluster) {
