@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use crate::crash;
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
 use crate::ids::{JournalSequence, ShardId};
 use crate::io::buffers::Home;
@@ -65,6 +66,7 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     for warning in &cleared.warnings {
         tracing::warn!("{warning}");
     }
+    crash::install(&data_dir).map_err(BrokerError::from)?;
     let mut started = run_here(prepare(Arc::clone(&config), data_dir.clone()))
         .map_err(BrokerError::from)??;
     let listeners = listen(&config, &started.image)?;

@@ -11,6 +11,7 @@
 //! Version notes: 2 isolation level; 4 leader epochs; 6 flexible; 7 -3; 8 -4; 9 -5; 10 timeout;
 //! 11 -6 (same layout as 10).
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use kafka_protocol::messages::list_offsets_response::{
@@ -38,13 +39,14 @@ pub async fn handle(
     for topic in &request.topics {
         let known = image.topic(&topic.name);
         let mut answers = ListOffsetsTopicResponse::default().with_name(topic.name.clone());
+        let mut seen = HashSet::new();
+        let indexes = topic.partitions.iter().map(|asked| asked.partition_index);
+        let twice: HashSet<i32> = indexes.filter(|index| !seen.insert(*index)).collect();
         for asked in &topic.partitions {
             let index = PartitionIndex(asked.partition_index);
             let owner = known.and_then(|topic| topic.owner(index, shard.context.shards));
-            let twice =
-                topic.partitions.iter().filter(|other| other.partition_index == index.0).count() > 1;
             let code = match (known, owner) {
-                _ if twice => ErrorCode::InvalidRequest,
+                _ if twice.contains(&asked.partition_index) => ErrorCode::InvalidRequest,
                 (Some(known), Some(owner)) if is_served(&shard, owner) => {
                     let query = OffsetQuery {
                         partition: TopicPartition { topic: known.id, partition: index },

@@ -32,7 +32,6 @@ use crate::limits::VALIDATE_SLICE_BYTES;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::shard::append::{self, Pending};
-use crate::shard::event::Slot;
 use crate::shard::message::{AppendPart, Appended, Operation, Reply};
 use crate::shard::{Context, Shard};
 use crate::wire::encode::EncodeFault;
@@ -257,11 +256,11 @@ impl Work {
             };
         }
         // Sent now, in order; awaited later.
-        let mut calls: Vec<(Rc<Slot<Reply>>, Vec<(usize, usize)>)> = Vec::new();
-        for elsewhere in self.elsewhere {
+        let call = |elsewhere: Elsewhere| {
             let operation = Operation::Append(elsewhere.parts);
-            calls.push((self.shard.links.call(elsewhere.owner, operation), elsewhere.places));
-        }
+            (self.shard.links.call(elsewhere.owner, operation), elsewhere.places)
+        };
+        let calls: Vec<_> = self.elsewhere.into_iter().map(call).collect();
         let shard = self.shard;
         Answer::Later(Box::pin(async move {
             for (slot, places) in calls {

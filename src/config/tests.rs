@@ -1,3 +1,5 @@
+//! How files, options and defaults are merged, and that `config/broker.toml` tells every key.
+
 use std::fs;
 
 use super::broker::{ALIASES, KEYS};

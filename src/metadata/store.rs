@@ -173,43 +173,14 @@ impl CatalogStore {
     }
 
     async fn load(&mut self) -> Result<(), StoreError> {
-        let path = self.directory.join(SNAPSHOT);
-        let bytes = self.read(&path).await?;
-        let damaged = |reason: String| StoreError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let decoded = decode(&bytes).map_err(|error| damaged(error.to_string()))?;
-        let [first, records] = decoded.groups.as_slice() else {
-            return Err(damaged(format!(
-                "byte {}: damaged or cut short",
-                decoded.intact_bytes
-            )));
-        };
-        let [Record::LogFollows { sequence }] = first.as_slice() else {
-            return Err(damaged("the snapshot does not name its log".to_owned()));
-        };
-        if decoded.intact_bytes != bytes.len() {
-            return Err(damaged(format!(
-                "byte {}: unexpected bytes",
-                decoded.intact_bytes
-            )));
-        }
-        self.sequence = *sequence;
-        self.image = self.image.apply_all(records);
-        self.replay_log().await
-    }
-
-    async fn replay_log(&mut self) -> Result<(), StoreError> {
-        let path = self.log_path(self.sequence);
-        let bytes = self.read(&path).await?;
-        let decoded = decode_log(&path, &bytes)?;
-        for group in &decoded.groups {
+        let stored = read_catalog(&*self.disk, &self.directory).await?;
+        self.sequence = stored.sequence;
+        for group in &stored.groups {
             self.image = self.image.apply_all(group);
         }
-        self.log_bytes = bytes.len() as u64;
+        self.log_bytes = stored.log_bytes;
         // Bytes of a torn tail would turn into damage once something follows them.
-        self.log_is_suspect = decoded.intact_bytes != bytes.len();
+        self.log_is_suspect = stored.torn_bytes > 0;
         Ok(())
     }
 
@@ -300,6 +271,55 @@ impl CatalogStore {
     fn log_path(&self, sequence: u64) -> PathBuf {
         self.directory.join(log_name(sequence))
     }
+}
+
+/// The catalog as it is on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredCatalog {
+    /// Number of the log that follows the snapshot.
+    pub sequence: u64,
+    /// The changes, those of the snapshot first.
+    pub groups: Vec<Vec<Record>>,
+    /// Length of the log.
+    pub log_bytes: u64,
+    /// Bytes at its end that were never acknowledged.
+    pub torn_bytes: u64,
+}
+
+/// Reads a catalog that has a snapshot, and changes nothing.
+///
+/// # Errors
+/// A failing disk, or damage to acknowledged changes.
+pub async fn read_catalog(
+    disk: &dyn Disk,
+    directory: &Path,
+) -> Result<StoredCatalog, StoreError> {
+    let path = directory.join(SNAPSHOT);
+    let failed = |path: &Path, error| StoreError::Io { path: path.to_owned(), error };
+    let bytes = disk.read(&path).await.map_err(|error| failed(&path, error))?;
+    let damaged = |reason: String| StoreError::Damaged { path: path.clone(), reason };
+    let decoded = decode(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let intact_bytes = decoded.intact_bytes;
+    let Ok([first, records]) = <[Vec<Record>; 2]>::try_from(decoded.groups) else {
+        return Err(damaged(format!("byte {intact_bytes}: damaged or cut short")));
+    };
+    let [Record::LogFollows { sequence }] = first.as_slice() else {
+        return Err(damaged("the snapshot does not name its log".to_owned()));
+    };
+    if intact_bytes != bytes.len() {
+        return Err(damaged(format!("byte {intact_bytes}: unexpected bytes")));
+    }
+    let path = directory.join(log_name(*sequence));
+    let bytes = disk.read(&path).await.map_err(|error| failed(&path, error))?;
+    let decoded = decode_log(&path, &bytes)?;
+    let mut groups = vec![records];
+    groups.extend(decoded.groups);
+    Ok(StoredCatalog {
+        sequence: *sequence,
+        groups,
+        log_bytes: bytes.len() as u64,
+        torn_bytes: (bytes.len() - decoded.intact_bytes) as u64,
+    })
 }
 
 fn decode_log(path: &Path, bytes: &[u8]) -> Result<Decoded, StoreError> {

@@ -13,7 +13,7 @@ use super::Shard;
 use super::message::{EpochAnswer, EpochQuery, OffsetAnswer, OffsetQuery};
 use super::partition::{Availability, Partition};
 use super::read::{self, Walk};
-use crate::batch::{BatchHeader, HEADER_BYTES, Records, decompressed_records};
+use crate::batch::{BatchHeader, Records, decompressed_records};
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset};
 use crate::limits::INFLATED_BATCH_BYTES_MAX;
@@ -242,7 +242,7 @@ fn first_in_batch(
     if header.is_control() {
         return Ok(None);
     }
-    let records = decompressed_records(header, &batch.slice(HEADER_BYTES..), INFLATED_BATCH_BYTES_MAX)
+    let records = decompressed_records(header, batch, INFLATED_BATCH_BYTES_MAX)
         .map_err(|fault| invalid(format!("{fault:?}")))?;
     for record in Records::new(&records, header.record_count) {
         let record = record.map_err(|fault| invalid(format!("{fault:?}")))?;

@@ -29,6 +29,8 @@ pub async fn prepare(
 ) -> io::Result<Vec<Rc<dyn File>>> {
     let directory = data_dir.join(manifest::rings_directory());
     disk.create_directory(&directory).await?;
+    // A name is durable only with all names above it: the files' own are not enough.
+    disk.sync_directory(&data_dir.join(manifest::journal_directory())).await?;
     let mut files = Vec::new();
     for number in 0..geometry.files() {
         let path = data_dir.join(manifest::ring_file_path(identity.shard, number));

@@ -145,7 +145,6 @@ async fn write_steps(
             Step::Roll(base) => roll(shard, partition, base).await?,
             Step::Write(chunk) => write_chunk(shard, partition, chunk).await?,
         }
-        partition.dirty.set(true);
     }
 }
 

@@ -129,6 +129,7 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::InitProducerId(request) => of(request, version),
         Request::OffsetForLeaderEpoch(request) => of(request, version),
         Request::DescribeConfigs(request) => of(request, version),
+        Request::CreatePartitions(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
     }
 }
@@ -264,6 +265,7 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
+            Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
         }
     }

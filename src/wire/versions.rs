@@ -29,6 +29,7 @@ pub enum Api {
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
     DescribeConfigs = 32,
+    CreatePartitions = 37,
     DescribeCluster = 60,
 }
 
@@ -84,6 +85,7 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
     row(Api::DescribeConfigs, 1, 4, 4),
+    row(Api::CreatePartitions, 0, 3, 2),
     row(Api::DescribeCluster, 0, 2, 0),
 ];
 
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
@@ -280,6 +282,7 @@ mod tests {
                 (0, 5, 2),
                 (2, 4, 4),
                 (1, 4, 4),
+                (0, 3, 2),
                 (0, 2, 0),
             ]
         );

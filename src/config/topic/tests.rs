@@ -1,3 +1,5 @@
+//! Values that topic configs take and refuse, and what follows from the broker's.
+
 use super::*;
 
 fn broker(overrides: &[(&str, &str)]) -> BrokerConfig {

@@ -1,3 +1,5 @@
+//! What each record changes in the catalog, and that a snapshot says the same as its history.
+
 use super::*;
 
 fn id(number: u8) -> TopicId {

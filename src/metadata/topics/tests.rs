@@ -1,3 +1,5 @@
+//! The checks of creations and deletions, their order and their sentences.
+
 use proptest::prelude::*;
 
 use super::*;
