@@ -80,13 +80,11 @@ fn send(producer: &BaseProducer<Deliveries>, topic: &str, number: usize, sent: &
     for (name, value) in &sent.headers {
         headers = headers.insert(Header { key: name, value: value.as_ref() });
     }
-    let mut record = BaseRecord::<Vec<u8>, Vec<u8>, Box<usize>>::with_opaque_to(
-        topic,
-        Box::new(number),
-    )
-    .partition(sent.partition)
-    .timestamp(sent.timestamp)
-    .headers(headers);
+    let mut record =
+        BaseRecord::<Vec<u8>, Vec<u8>, Box<usize>>::with_opaque_to(topic, Box::new(number))
+            .partition(sent.partition)
+            .timestamp(sent.timestamp)
+            .headers(headers);
     if let Some(key) = &sent.key {
         record = record.key(key);
     }
@@ -125,9 +123,8 @@ fn read_back(bootstrap: &str, topic: &str, count: usize) -> Vec<(i64, Sent)> {
 
 fn read(message: &BorrowedMessage<'_>) -> (i64, Sent) {
     let headers = message.headers().map_or_else(Vec::new, |headers| {
-        let owned = |header: Header<'_, &[u8]>| {
-            (header.key.to_owned(), header.value.map(<[u8]>::to_vec))
-        };
+        let owned =
+            |header: Header<'_, &[u8]>| (header.key.to_owned(), header.value.map(<[u8]>::to_vec));
         headers.iter().map(owned).collect()
     });
     let sent = Sent {
@@ -157,8 +154,14 @@ fn check(mut found: Vec<(i64, Sent)>, expected: &[Sent]) {
 fn records_come_back_as_they_were_sent_with_every_codec() {
     for advertise in ["per-core", "single"] {
         let broker = Broker::start(&[
-            "--shards", "3", "--advertise", advertise, "--memory", "256MiB",
-            "--set", "journal.ring.bytes=32MiB",
+            "--shards",
+            "3",
+            "--advertise",
+            advertise,
+            "--memory",
+            "256MiB",
+            "--set",
+            "journal.ring.bytes=32MiB",
         ]);
         for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
             for idempotent in ["false", "true"] {
@@ -200,13 +203,24 @@ fn an_idempotent_producer_goes_on_through_crashes() {
         let listen = format!("listen=127.0.0.1:{}", free_port());
         let extra = format!("extra_port_first={}", free_port().min(60_000));
         let mut broker = Broker::start(&[
-            "--shards", "3", "--advertise", advertise, "--memory", "256MiB",
-            "--set", "journal.ring.bytes=32MiB", "--set", &listen, "--set", &extra,
+            "--shards",
+            "3",
+            "--advertise",
+            advertise,
+            "--memory",
+            "256MiB",
+            "--set",
+            "journal.ring.bytes=32MiB",
+            "--set",
+            &listen,
+            "--set",
+            &extra,
         ]);
         let addresses = broker.addresses().to_vec();
         let created = broker.connect().call(7, &create_topic("crashes", 4));
         assert_eq!(created.topics[0].error_code, 0);
-        let settings = [("enable.idempotence", "true"), ("linger.ms", "1"), ("retry.backoff.ms", "20")];
+        let settings =
+            [("enable.idempotence", "true"), ("linger.ms", "1"), ("retry.backoff.ms", "20")];
         let (producer, deliveries) = producer(&bootstrap(&broker), &settings);
         let mut expected = Vec::new();
         for round in 0..6 {
