@@ -27,16 +27,12 @@ fn us(histogram: &Histogram<u64>, quantile: f64) -> u64 {
 }
 
 /// Overwrites of written blocks with `O_DIRECT | O_DSYNC`, nanoseconds each.
-pub fn durable_writes(
-    data_dir: &Path,
-) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
     let path = data_dir.join(".ringlog-perf-probe");
     std::fs::write(&path, vec![0u8; PROBE_BYTES])?;
     std::fs::File::open(&path)?.sync_all()?;
-    let file = OpenOptions::new()
-        .write(true)
-        .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
-        .open(&path)?;
+    let file =
+        OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(&path)?;
     let memory = vec![7u8; 2 * BLOCK];
     let start = memory.as_ptr().align_offset(BLOCK);
     let block = &memory[start..start + BLOCK];

@@ -157,9 +157,8 @@ fn produce(
     let mut client = Client::connect(node)?;
     let mut histogram = Histogram::new(3)?;
     let mut intended: VecDeque<Instant> = VecDeque::new();
-    let interval = (arguments.rate > 0).then(|| {
-        Duration::from_secs_f64(arguments.connections as f64 / arguments.rate as f64)
-    });
+    let interval = (arguments.rate > 0)
+        .then(|| Duration::from_secs_f64(arguments.connections as f64 / arguments.rate as f64));
     let mut due = Instant::now();
     let mut next = number;
     loop {

@@ -19,9 +19,8 @@ impl Usage {
     /// Use of `pid`; zeroes for a process that cannot be looked at.
     #[must_use]
     pub fn of(pid: u32) -> Usage {
-        let read = |name: &str| {
-            std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
-        };
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let stat = read("stat");
         let fields: Vec<&str> =
             stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();

@@ -34,8 +34,7 @@ pub async fn handle(
     request: CreatePartitionsRequest,
 ) -> Response {
     let topics = request.topics.iter().map(asked).collect();
-    let change =
-        CatalogChange::CreatePartitions { topics, validate_only: request.validate_only };
+    let change = CatalogChange::CreatePartitions { topics, validate_only: request.validate_only };
     let results = match shard.ask(ShardId(0), Operation::Catalog(change)).await {
         Reply::Catalog(CatalogOutcome::MorePartitions(results)) => results,
         _ => request.topics.iter().map(|_| Err(unwritable())).collect(),
@@ -91,8 +90,11 @@ mod tests {
                 .with_name(TopicName(StrBytes::from_static_str(name)))
                 .with_count(3)
         };
-        let request = CreatePartitionsRequest::default()
-            .with_topics(vec![topic("a"), topic("b"), topic("b")]);
+        let request = CreatePartitionsRequest::default().with_topics(vec![
+            topic("a"),
+            topic("b"),
+            topic("b"),
+        ]);
         let refused = PlanError {
             code: ErrorCode::InvalidPartitions,
             message: Some("Topic already has 3 partition(s).".to_owned()),

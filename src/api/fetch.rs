@@ -19,12 +19,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::protocol::StrBytes;
 
+use super::Response;
 use super::list_offsets::is_served;
 use super::produce::{current_leader, endpoint};
-use super::Response;
+use crate::batch::header::{FRAME_BYTES, peek_frame};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::metadata::Image;
@@ -169,7 +171,7 @@ struct PartRead {
 impl Fetch {
     async fn run(&self) -> Read {
         let deadline = self.shard.runtime.now().plus_ms(self.limits.wait_ms);
-        let waiter = Waiter::new();
+        let mut seen = Vec::new();
         loop {
             let read = self.read().await;
             let over = self.limits.wait_ms == 0 || self.shard.runtime.now() >= deadline;
@@ -183,9 +185,17 @@ impl Fetch {
                 return read;
             }
             let watched = self.watched(&read);
+            if watched == seen {
+                // Nothing has moved, and yet it could not wait: too many wait already.
+                return read;
+            }
+            // A new one each time: what the last one registered is of no more use.
+            let waiter = Waiter::new();
             let Some(watching) = Watching::start(&self.shard, &waiter, &watched).await else {
+                seen = watched;
                 continue;
             };
+            seen.clear();
             self.shard.counters.parked_fetches.add(1);
             self.connection.park(&waiter);
             let timer = self.shard.runtime.sleep_until(deadline);
@@ -229,12 +239,27 @@ impl Fetch {
                 parts[place].outcome = outcome;
             }
         }
-        trim(&mut parts, self.limits.bytes_max);
+        self.trim(&mut parts);
         let bytes = parts.iter().map(|part| part.outcome.bytes).sum();
-        let urgent = parts.iter().any(|part| {
-            !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some()
-        });
+        let urgent = parts
+            .iter()
+            .any(|part| !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some());
         Read { parts, bytes, urgent }
+    }
+
+    /// Several shards each returned their first batch whatever its size, and stayed within the
+    /// limit of the whole after it; together they must too.
+    fn trim(&self, parts: &mut [PartRead]) {
+        let mut bytes = 0usize;
+        for ((_, wanted), part) in self.wanted.iter().zip(parts) {
+            let outcome = &mut part.outcome;
+            let left = self.limits.bytes_max.saturating_sub(bytes);
+            let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0).min(left);
+            if bytes > 0 && outcome.bytes > bytes_max {
+                outcome.bytes = cut_to_whole_batches(&mut outcome.records, bytes_max);
+            }
+            bytes += outcome.bytes;
+        }
     }
 
     fn resolve(&self, image: &Image, key: &PartitionKey) -> PartRead {
@@ -386,17 +411,36 @@ impl Fetch {
     }
 }
 
-/// Several shards each stayed within the limits; together they must too.
-fn trim(parts: &mut [PartRead], bytes_max: usize) {
-    let mut bytes = 0usize;
-    for part in parts {
-        let outcome = &mut part.outcome;
-        if bytes > 0 && bytes.saturating_add(outcome.bytes) > bytes_max {
-            outcome.records.clear();
-            outcome.bytes = 0;
-        }
-        bytes += outcome.bytes;
+/// Keeps the batches that fit into `bytes_max`; returns their bytes.
+fn cut_to_whole_batches(slices: &mut Vec<Bytes>, bytes_max: usize) -> usize {
+    let mut kept = 0usize;
+    let mut frame = [0; FRAME_BYTES];
+    while copy_at(slices, kept, &mut frame)
+        && let Some((_, bytes)) = peek_frame(&frame)
+        && kept + bytes <= bytes_max
+    {
+        kept += bytes;
     }
+    let mut left = kept;
+    slices.retain_mut(|slice| {
+        slice.truncate(left);
+        left -= slice.len();
+        !slice.is_empty()
+    });
+    kept
+}
+
+/// Fills `into` from position `at` of the slices taken together; `false` if they end before.
+fn copy_at(slices: &[Bytes], at: usize, into: &mut [u8]) -> bool {
+    let (mut skip, mut filled) = (at, 0);
+    for slice in slices {
+        let from = skip.min(slice.len());
+        skip -= from;
+        let taken = (slice.len() - from).min(into.len() - filled);
+        into[filled..filled + taken].copy_from_slice(&slice[from..from + taken]);
+        filled += taken;
+    }
+    filled == into.len()
 }
 
 fn told_of(outcome: &ReadOutcome) -> Told {

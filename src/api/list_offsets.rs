@@ -56,11 +56,7 @@ pub async fn handle(
                         to_log_end: request.replica_id.0 == DEBUG_CONSUMER,
                         version,
                     };
-                    queries.push((
-                        owner,
-                        (response.topics.len(), answers.partitions.len()),
-                        query,
-                    ));
+                    queries.push((owner, (response.topics.len(), answers.partitions.len()), query));
                     ErrorCode::None
                 }
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,

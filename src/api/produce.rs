@@ -1,7 +1,7 @@
 //! Produce (key 0), versions 3-13.
 //!
 //! Behaviour
-//! - `acks` other than -1, 0 and 1: 21 for every partition, nothing is appended.
+//! - `acks` other than -1, 0 and 1: 21 for every partition there is, nothing is appended.
 //! - Per partition, in the order of the request: unknown topic 3 (id: 100), not this node's 6 with
 //!   the current leader, a batch that is refused by validation or by the log with its own code.
 //!   Failures are per partition.
@@ -156,13 +156,13 @@ impl Work {
     ) -> ProducePartitionAnswer {
         let index = PartitionIndex(data.index);
         let failed = |code| ProducePartitionAnswer::failed(index, code);
-        if !matches!(self.acks, -1..=1) {
-            return failed(ErrorCode::InvalidRequiredAcks);
-        }
         let id = TopicPartition { topic: topic.id, partition: index };
         let Some(owner) = topic.owner(index, self.shard.context.shards) else {
             return failed(ErrorCode::UnknownTopicOrPartition);
         };
+        if !matches!(self.acks, -1..=1) {
+            return failed(ErrorCode::InvalidRequiredAcks);
+        }
         let here = owner == self.shard.id;
         if !here && !self.shard.context.is_single() {
             return self.not_leader(index, owner);
@@ -207,11 +207,7 @@ impl Work {
         }
     }
 
-    async fn validate(
-        &self,
-        topic: &Topic,
-        records: Option<Bytes>,
-    ) -> Result<ValidBatch, Refusal> {
+    async fn validate(&self, topic: &Topic, records: Option<Bytes>) -> Result<ValidBatch, Refusal> {
         let rules = rules_of(&topic.config, self.version);
         let mut validator = Validator::start(records, &rules, self.shard.runtime.wall_ms());
         loop {
@@ -234,8 +230,6 @@ impl Work {
 
     fn finish(self, header: &RequestHeader) -> Answer {
         let context = &self.shard.context;
-        let failed =
-            self.topics.iter().flat_map(|topic| &topic.partitions).any(|p| !p.error.is_none());
         let answer = ProduceAnswer {
             topics: self.topics,
             throttle_time_ms: 0,
@@ -250,7 +244,7 @@ impl Work {
         };
         if self.elsewhere.is_empty() {
             return match self.acks {
-                0 if failed => Answer::Now(Response::Close),
+                0 if any_failed(&pending.answer) => Answer::Now(Response::Close),
                 0 => Answer::None,
                 _ => Answer::Now(Response::Produce(Box::new(pending))),
             };
@@ -267,9 +261,16 @@ impl Work {
                 fill_in(&mut pending.answer, &places, slot.take().await);
             }
             shard.links.ready_for_admission().await;
+            if pending.acks == 0 && any_failed(&pending.answer) {
+                return Response::Close;
+            }
             Response::Produce(Box::new(pending))
         }))
     }
+}
+
+fn any_failed(answer: &ProduceAnswer) -> bool {
+    answer.topics.iter().flat_map(|topic| &topic.partitions).any(|p| !p.error.is_none())
 }
 
 fn fill_in(answer: &mut ProduceAnswer, places: &[(usize, usize)], reply: Reply) {
@@ -335,7 +336,6 @@ pub fn endpoint(context: &Context, owner: ShardId) -> NodeEndpoint {
         rack: None,
     }
 }
-
 
 /// The client id that may write internal topics.
 const ADMIN_CLIENT: &str = "__admin_client";

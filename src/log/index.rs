@@ -24,6 +24,7 @@ pub struct SegmentIndex {
     bytes_since_entry: u64,
     largest_timestamp_ms: i64,
     largest_timestamp_offset: Offset,
+    knows_its_end: bool,
 }
 
 impl SegmentIndex {
@@ -37,14 +38,16 @@ impl SegmentIndex {
             bytes_since_entry: 0,
             largest_timestamp_ms: -1,
             largest_timestamp_offset: base,
+            knows_its_end: true,
         }
     }
 
     /// Indexes from file content; what is not strictly rising ends them (zero padding does).
-    /// Bytes since the last entry are unknown and taken as zero.
+    /// Bytes since the last entry are unknown and taken as zero, and so are the batches there
+    /// ([`SegmentIndex::knows_its_end`]).
     #[must_use]
     pub fn decode(base: Offset, offsets: &[u8], times: &[u8]) -> SegmentIndex {
-        let mut index = SegmentIndex::new(base);
+        let mut index = SegmentIndex { knows_its_end: false, ..SegmentIndex::new(base) };
         for entry in offsets.chunks_exact(OFFSET_ENTRY_BYTES) {
             let relative = u32_at(entry, 0);
             let position = u32_at(entry, 4);
@@ -79,16 +82,39 @@ impl SegmentIndex {
         bytes: usize,
         interval_bytes: u64,
     ) {
-        if max_timestamp_ms > self.largest_timestamp_ms {
-            self.largest_timestamp_ms = max_timestamp_ms;
-            self.largest_timestamp_offset = last_offset;
-        }
+        self.note(last_offset, max_timestamp_ms);
         if self.bytes_since_entry > interval_bytes {
             self.offsets.push((self.relative(last_offset), position as u32));
             self.add_time_entry();
             self.bytes_since_entry = 0;
         }
         self.bytes_since_entry += bytes as u64;
+    }
+
+    /// Whether the batches after the last entry are taken into account: not if it came from files.
+    #[must_use]
+    pub fn knows_its_end(&self) -> bool {
+        self.knows_its_end
+    }
+
+    /// File position of the batch with the last offset entry, from where on batches may be in no
+    /// entry.
+    #[must_use]
+    pub fn last_position(&self) -> u64 {
+        self.offsets.last().map_or(0, |entry| u64::from(entry.1))
+    }
+
+    /// Takes note of a batch that was found after the last entry.
+    pub fn note(&mut self, last_offset: Offset, max_timestamp_ms: i64) {
+        if max_timestamp_ms > self.largest_timestamp_ms {
+            self.largest_timestamp_ms = max_timestamp_ms;
+            self.largest_timestamp_offset = last_offset;
+        }
+    }
+
+    /// All batches after the last entry were noted.
+    pub fn end_is_known(&mut self) {
+        self.knows_its_end = true;
     }
 
     /// The last time entry of a segment that is complete.

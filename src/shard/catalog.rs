@@ -18,10 +18,10 @@ use crate::ids::{ShardId, TopicId};
 use crate::journal::block::ControlEntry;
 use crate::limits::PRODUCER_ID_BLOCK;
 use crate::log::layout;
+use crate::metadata::image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
 use crate::metadata::topics::{CreateTopic, PlanContext, plan_create, plan_create_partitions};
-use crate::metadata::image;
 
 /// The open catalog, on shard 0 only.
 #[derive(Default)]
@@ -246,8 +246,7 @@ async fn drop_partition(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Res
         let data_dir = &shard.context.data_dir;
         let name = Arc::clone(&partition.topic.borrow().name);
         let from = layout::partition_directory(data_dir, &name, partition.index());
-        let to =
-            layout::deleted_directory(data_dir, &name, partition.index(), partition.id.topic);
+        let to = layout::deleted_directory(data_dir, &name, partition.index(), partition.id.topic);
         shard.disk.rename(&from, &to).await?;
     }
     shard.forget(partition.id);

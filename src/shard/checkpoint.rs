@@ -19,9 +19,9 @@ use super::write_behind;
 use crate::ids::{JournalSequence, Offset};
 use crate::io::Monotonic;
 use crate::journal::image::{Image, OfflineRow, PartitionRow};
+use crate::journal::manifest;
 use crate::journal::replay::Start;
 use crate::journal::stranded::{self, StrandedEntry};
-use crate::journal::manifest;
 use crate::limits::CHECKPOINT_INTERVAL_MS;
 use crate::log::producers::Producers;
 
@@ -233,11 +233,7 @@ fn row_at_end(partition: &Partition) -> PartitionRow {
 }
 
 /// A partition that cannot be written keeps its evidence aside, so that it never pins the ring.
-async fn strand(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    error: &io::Error,
-) -> io::Result<()> {
+async fn strand(shard: &Rc<Shard>, partition: &Rc<Partition>, error: &io::Error) -> io::Result<()> {
     if let Some(failed) = shard.journal.failure() {
         return Err(io::Error::other(failed));
     }

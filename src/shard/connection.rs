@@ -310,11 +310,7 @@ async fn start_request(
     Ok(())
 }
 
-async fn write_responses(
-    shard: &Rc<Shard>,
-    stream: &Rc<dyn Stream>,
-    connection: &Rc<Connection>,
-) {
+async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection: &Rc<Connection>) {
     let mut slices: Vec<Bytes> = Vec::new();
     loop {
         let first = loop {

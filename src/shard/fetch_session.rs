@@ -8,7 +8,7 @@
 //! `FetchSessionCache` and `FetchManager`.
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, PartitionIndex, TopicId};
@@ -142,7 +142,6 @@ impl SessionCache {
                 self.sessions.remove(&id);
                 Ok(SessionPlan::Full(request.partitions))
             }
-            (0, _) => Err(ErrorCode::InvalidFetchSessionEpoch),
             (id, _) => self.continue_session(id, request, now),
         }
     }
@@ -153,8 +152,7 @@ impl SessionCache {
         request: SessionRequest,
         now: Monotonic,
     ) -> Result<SessionPlan, ErrorCode> {
-        let session =
-            self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        let session = self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != request.epoch {
             return Err(ErrorCode::InvalidFetchSessionEpoch);
         }
@@ -274,6 +272,7 @@ impl Session {
             }
         }
         if !forgotten.is_empty() {
+            let forgotten: HashSet<&PartitionKey, RandomState> = forgotten.iter().collect();
             self.partitions.retain(|partition| !forgotten.contains(&partition.key));
         }
     }
@@ -359,7 +358,7 @@ mod tests {
         let error = |result: Result<SessionPlan, ErrorCode>| result.map(|_| ()).map_err(i16::from);
         assert_eq!(error(cache.begin(request(99, 1, &[]), now)), Err(70));
         assert_eq!(error(cache.begin(request(id, 2, &[]), now)), Err(71));
-        assert_eq!(error(cache.begin(request(0, 5, &[]), now)), Err(71));
+        assert_eq!(error(cache.begin(request(0, 5, &[]), now)), Err(70));
         let by_id = SessionRequest { by_id: true, ..request(id, 1, &[]) };
         assert_eq!(error(cache.begin(by_id, now)), Err(106));
         let forget = SessionRequest { forgotten: vec![key(0)], ..request(id, 1, &[2]) };

@@ -326,10 +326,8 @@ impl Shard {
         recovered: Option<RecoveredPartition>,
     ) -> Rc<Partition> {
         let expiration_ms = i64::from(self.context.config.producer_id_expiration_ms);
-        let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
-            row: empty_row(id),
-            segments: Vec::new(),
-        });
+        let recovered = recovered
+            .unwrap_or_else(|| RecoveredPartition { row: empty_row(id), segments: Vec::new() });
         let row = recovered.row;
         let log = Log::recovered(
             row.log_start,
@@ -385,8 +383,7 @@ impl Shard {
     pub fn segment_rules(&self, partition: &Partition) -> SegmentRules {
         let topic = partition.topic.borrow();
         let config = &topic.config;
-        let lag_ms =
-            if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
+        let lag_ms = if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
         SegmentRules {
             segment_bytes: u64::from(config.segment_bytes),
             segment_ms: config.segment_ms.min(lag_ms),

@@ -19,6 +19,7 @@ use crate::ids::{LeaderEpoch, Offset};
 use crate::limits::INFLATED_BATCH_BYTES_MAX;
 use crate::log::Log;
 use crate::log::epochs::EpochHistory;
+use crate::log::index::SegmentIndex;
 
 /// A record found by its timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,7 +171,7 @@ async fn newest_record(
     let bases: Vec<Offset> = partition.segments.borrow().bases().collect();
     let mut newest = -1;
     for base in bases {
-        if let Some((largest, _)) = time_position(shard, partition, base, 0).await? {
+        if let Some((largest, _)) = time_position(shard, partition, base, i64::MAX).await? {
             newest = newest.max(largest);
         }
     }
@@ -202,15 +203,39 @@ async fn time_position(
     if partition.segments.borrow().readable_bytes(base).is_none() {
         return Ok(None);
     }
-    let index = read::sealed_index(shard, partition, base).await?;
+    let mut index = read::sealed_index(shard, partition, base).await?;
+    if index.largest_timestamp().0 < timestamp && !index.knows_its_end() {
+        index = complete(shard, partition, base, &index).await?;
+    }
     Ok(Some((index.largest_timestamp().0, index.position_of_time(timestamp))))
 }
 
+/// The indexes with what they say nothing of: the batches after the last entry. A segment that was
+/// active when its boot ended has no last time entry.
+async fn complete(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    base: Offset,
+    index: &SegmentIndex,
+) -> io::Result<Rc<SegmentIndex>> {
+    let mut index = index.clone();
+    let mut walk = Walk::at(base, index.last_position());
+    while let Some(batch) = walk.next(shard, partition).await? {
+        if batch.base != base {
+            break;
+        }
+        index.note(batch.header.last_offset(), batch.header.max_timestamp);
+    }
+    index.end_is_known();
+    let index = Rc::new(index);
+    if let Some(sealed) = partition.segments.borrow_mut().sealed.get_mut(&base) {
+        sealed.index = Some(Rc::clone(&index));
+    }
+    Ok(index)
+}
+
 /// Readable batches in memory whose largest timestamp satisfies `wanted`.
-fn tail_batches(
-    partition: &Partition,
-    wanted: impl Fn(i64) -> bool,
-) -> Vec<(BatchHeader, Bytes)> {
+fn tail_batches(partition: &Partition, wanted: impl Fn(i64) -> bool) -> Vec<(BatchHeader, Bytes)> {
     let log = partition.log.borrow();
     let mut batches = Vec::new();
     for batch in log.tail().from_offset(log.written_end()) {

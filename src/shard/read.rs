@@ -19,8 +19,8 @@ use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, TopicPartition};
 use crate::io::OpenMode;
 use crate::limits::{BLOCK_ALIGN, READ_AHEAD_CHUNKS, READ_CHUNK_BYTES};
-use crate::log::index::SegmentIndex;
 use crate::log::Log;
+use crate::log::index::SegmentIndex;
 use crate::log::layout::SegmentFile;
 use crate::wire::gather::DivergingEpoch;
 
@@ -188,10 +188,8 @@ fn check_read(
     if part.offset < log.log_start() || part.offset > log.next_offset() {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    let bound =
-        if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
-    let bounds =
-        ReadBounds { offset: part.offset, bound, bytes_max: 0, at_least_one: false };
+    let bound = if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
+    let bounds = ReadBounds { offset: part.offset, bound, bytes_max: 0, at_least_one: false };
     Ok((outcome, bounds))
 }
 

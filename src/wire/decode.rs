@@ -5,9 +5,10 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -89,9 +90,5 @@ pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Resul
     shape::check(shape_of(api), version, &body)?;
     let request = T::decode(&mut body, api.codec_version(version))
         .map_err(|error| DecodeFault::Codec(error.to_string()))?;
-    if body.is_empty() {
-        Ok(request)
-    } else {
-        Err(DecodeFault::Undecoded(body.len()))
-    }
+    if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
 }

@@ -41,26 +41,19 @@ pub fn encode_response<T: Encodable>(
     response: &T,
 ) -> Result<Bytes, EncodeFault> {
     let codec_version = api.codec_version(version);
-    let refused = |error: anyhow::Error| EncodeFault::Codec {
-        api,
-        version,
-        reason: error.to_string(),
-    };
+    let refused =
+        |error: anyhow::Error| EncodeFault::Codec { api, version, reason: error.to_string() };
     let body_bytes = response.compute_size(codec_version).map_err(refused)?;
     let flexible_header = api.has_flexible_response_header(version);
     let header_bytes = PREFIX_BYTES + HEADER_BYTES + usize::from(flexible_header);
-    let capacity = body_bytes
-        .checked_add(header_bytes)
-        .ok_or(EncodeFault::TooLarge)?;
+    let capacity = body_bytes.checked_add(header_bytes).ok_or(EncodeFault::TooLarge)?;
     let mut frame = BytesMut::with_capacity(capacity);
     frame.put_i32(0);
     frame.put_i32(correlation_id);
     if flexible_header {
         frame.put_u8(0);
     }
-    response
-        .encode(&mut frame, codec_version)
-        .map_err(refused)?;
+    response.encode(&mut frame, codec_version).map_err(refused)?;
     patch_length(&mut frame, 0)?;
     Ok(frame.freeze())
 }
@@ -70,12 +63,7 @@ pub fn encode_response<T: Encodable>(
 /// # Errors
 /// Never in practice; the type is that of [`encode_response`].
 pub fn unsupported_api_versions(correlation_id: i32) -> Result<Bytes, EncodeFault> {
-    encode_response(
-        Api::ApiVersions,
-        0,
-        correlation_id,
-        &api_versions_unsupported(),
-    )
+    encode_response(Api::ApiVersions, 0, correlation_id, &api_versions_unsupported())
 }
 
 /// Starts a hand-written response: room for the length, then the header.
@@ -160,9 +148,7 @@ mod tests {
         }
         assert_eq!(
             encode_response(Api::ListOffsets, 5, 1, &answer),
-            Ok(Bytes::from_static(
-                b"\x00\x00\x00\x0c\x00\x00\x00\x01\0\0\0\0\0\0\0\0"
-            ))
+            Ok(Bytes::from_static(b"\x00\x00\x00\x0c\x00\x00\x00\x01\0\0\0\0\0\0\0\0"))
         );
     }
 
@@ -171,13 +157,6 @@ mod tests {
         let mut answer = MetadataResponse::default();
         answer.cluster_authorized_operations = 8;
         let fault = encode_response(Api::Metadata, 0, 1, &answer).expect_err("refused");
-        assert!(matches!(
-            fault,
-            EncodeFault::Codec {
-                api: Api::Metadata,
-                version: 0,
-                ..
-            }
-        ));
+        assert!(matches!(fault, EncodeFault::Codec { api: Api::Metadata, version: 0, .. }));
     }
 }

@@ -281,12 +281,7 @@ mod tests {
     #[test]
     fn the_table_and_the_shapes_agree_where_bodies_turn_flexible() {
         for row in SERVED {
-            assert_eq!(
-                shape_of(row.api).flexible_from,
-                row.flexible_from,
-                "{:?}",
-                row.api
-            );
+            assert_eq!(shape_of(row.api).flexible_from, row.flexible_from, "{:?}", row.api);
         }
     }
 }

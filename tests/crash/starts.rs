@@ -124,6 +124,31 @@ fn a_clean_stop_exits_0_and_leaves_nothing_to_replay() {
 }
 
 #[test]
+fn topics_with_the_longest_names_can_be_deleted() {
+    let name = "n".repeat(249);
+    let mut broker = Broker::start(SMALL);
+    let mut client = broker.connect();
+    assert_eq!(client.call(7, &requests::create_topic(&name, 2)).topics[0].error_code, 0);
+    let batch = crate::random::batch(&mut Random::new(1), 0, None, 3000, 3);
+    for partition in [0, 1] {
+        let request = requests::produce(9, &Topic::named(&name), partition, -1, batch.clone());
+        let answer = client.call(9, &request);
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
+    }
+    // A clean stop has made their directories.
+    assert_eq!(broker.terminate().code, Some(0));
+    broker.restart();
+    let answer = broker.connect().call(6, &requests::delete_topic_state(&name));
+    assert_eq!(answer.responses[0].error_code, 0);
+    broker.kill();
+    broker.restart();
+    let answer = broker.connect().call(12, &requests::metadata(&[]));
+    assert_eq!(answer.topics, []);
+    let topics = fs::read_dir(broker.data_directory().join("topics")).expect("it is there");
+    assert_eq!(topics.count(), 0, "nothing is left of them");
+}
+
+#[test]
 fn the_journal_bypasses_the_page_cache_and_is_synced_in_power_loss_mode() {
     for (durability, synced) in [("power-loss", true), ("process-crash", false)] {
         let broker = Broker::start(&[SMALL, &["--durability", durability]].concat());

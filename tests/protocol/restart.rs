@@ -96,7 +96,10 @@ fn check(cluster: &Cluster, topic: &Topic, count: i32, epoch: i32) {
             let sent = batch(number);
             assert!(found.crc_is_valid);
             assert_eq!(found.payload, sent.encoded_records(), "batch {number}");
-            assert_eq!((found.base_offset, found.base_sequence), (i64::from(number * 2), number * 2));
+            assert_eq!(
+                (found.base_offset, found.base_sequence),
+                (i64::from(number * 2), number * 2)
+            );
             assert_eq!((found.producer_id, found.producer_epoch), (ID, 2));
             assert!(found.partition_leader_epoch < epoch);
         }

@@ -90,11 +90,8 @@ impl Machine {
         medium.create_directory(Path::new(DATA_DIR)).expect("an empty disk takes a directory");
         medium.settle();
         let delays = Delays { slow_one_in: [0, 10, 50][random.index(3)], ..Delays::default() };
-        let disk = SimDisk::with_medium(
-            &world,
-            medium,
-            FaultPlan { delays, ..FaultPlan::default() },
-        );
+        let disk =
+            SimDisk::with_medium(&world, medium, FaultPlan { delays, ..FaultPlan::default() });
         let producers = (0..1 + random.index(4)).map(|_| Rc::default()).collect();
         let mix = Mix {
             large_one_in: [3, 10, 40][random.index(3)],
@@ -148,7 +145,12 @@ impl Machine {
     }
 
     /// Lets clients work on a cluster.
-    pub fn start_clients(&mut self, cluster: &Rc<Cluster>, may_fail: &Rc<Cell<bool>>, operations: u64) {
+    pub fn start_clients(
+        &mut self,
+        cluster: &Rc<Cluster>,
+        may_fail: &Rc<Cell<bool>>,
+        operations: u64,
+    ) {
         for producer in &self.producers {
             let client = Client {
                 cluster: Rc::clone(cluster),
@@ -183,7 +185,8 @@ impl Machine {
 
     /// A clean stop: the next boot replays nothing, even after a power loss.
     pub fn stop_clean(&mut self, cluster: &Rc<Cluster>) -> Result<(), String> {
-        let stopped = self.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
+        let stopped =
+            self.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
         stopped.map_err(|error| format!("no clean stop: {error}"))?;
         self.oracle.borrow().check()?;
         say(|| "clean stop".to_owned());
@@ -234,9 +237,8 @@ impl Machine {
             let medium = self.disk.medium();
             let entries = medium.list(Path::new(DATA_DIR), true, &[]).unwrap_or_default();
             let files = entries.iter().filter(|entry| !entry.is_directory);
-            let lines: Vec<String> = files
-                .map(|entry| format!("  {} {}", entry.path.display(), entry.length))
-                .collect();
+            let lines: Vec<String> =
+                files.map(|entry| format!("  {} {}", entry.path.display(), entry.length)).collect();
             lines.join("\n")
         });
     }
