@@ -207,6 +207,19 @@ async fn write_up_to(
     let last = partition.block_place.get().0;
     shard.journal.wait(last).await.map_err(io::Error::other)?;
     write_behind::write_through(shard, partition, end).await?;
+    // A deletion waits for this: once its directory has another name, its old one may be given
+    // to another topic, whose files these would be.
+    write_behind::hold(partition).await;
+    let written = write_companions(shard, partition, clean).await;
+    write_behind::release(partition);
+    written
+}
+
+async fn write_companions(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    clean: bool,
+) -> io::Result<()> {
     if partition.segments.borrow().active.is_none() || !partition.is_online() {
         return Ok(());
     }
