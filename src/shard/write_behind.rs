@@ -389,7 +389,10 @@ pub fn segment_path(
 }
 
 /// Runs a disk operation; while the disk is full, waits for space and tries again.
-async fn retry_when_full<'a, T>(
+///
+/// # Errors
+/// Any other failure; a full disk only when the shard is stopping.
+pub async fn retry_when_full<'a, T>(
     shard: &'a Rc<Shard>,
     mut operation: impl FnMut() -> crate::io::LocalFuture<'a, io::Result<T>>,
 ) -> io::Result<T> {
