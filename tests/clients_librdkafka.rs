@@ -47,6 +47,12 @@ impl ProducerContext for Deliveries {
     }
 }
 
+fn arguments(advertise: &str) -> Vec<&str> {
+    let mut arguments = vec!["--shards", "3", "--advertise", advertise, "--memory", "256MiB"];
+    arguments.extend(["--set", "journal.ring.bytes=32MiB"]);
+    arguments
+}
+
 fn bootstrap(broker: &Broker) -> String {
     broker.addresses()[0].to_string()
 }
@@ -80,13 +86,11 @@ fn send(producer: &BaseProducer<Deliveries>, topic: &str, number: usize, sent: &
     for (name, value) in &sent.headers {
         headers = headers.insert(Header { key: name, value: value.as_ref() });
     }
-    let mut record = BaseRecord::<Vec<u8>, Vec<u8>, Box<usize>>::with_opaque_to(
-        topic,
-        Box::new(number),
-    )
-    .partition(sent.partition)
-    .timestamp(sent.timestamp)
-    .headers(headers);
+    let mut record =
+        BaseRecord::<Vec<u8>, Vec<u8>, Box<usize>>::with_opaque_to(topic, Box::new(number))
+            .partition(sent.partition)
+            .timestamp(sent.timestamp)
+            .headers(headers);
     if let Some(key) = &sent.key {
         record = record.key(key);
     }
@@ -125,9 +129,8 @@ fn read_back(bootstrap: &str, topic: &str, count: usize) -> Vec<(i64, Sent)> {
 
 fn read(message: &BorrowedMessage<'_>) -> (i64, Sent) {
     let headers = message.headers().map_or_else(Vec::new, |headers| {
-        let owned = |header: Header<'_, &[u8]>| {
-            (header.key.to_owned(), header.value.map(<[u8]>::to_vec))
-        };
+        let owned =
+            |header: Header<'_, &[u8]>| (header.key.to_owned(), header.value.map(<[u8]>::to_vec));
         headers.iter().map(owned).collect()
     });
     let sent = Sent {
@@ -156,10 +159,7 @@ fn check(mut found: Vec<(i64, Sent)>, expected: &[Sent]) {
 #[test]
 fn records_come_back_as_they_were_sent_with_every_codec() {
     for advertise in ["per-core", "single"] {
-        let broker = Broker::start(&[
-            "--shards", "3", "--advertise", advertise, "--memory", "256MiB",
-            "--set", "journal.ring.bytes=32MiB",
-        ]);
+        let broker = Broker::start(&arguments(advertise));
         for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
             for idempotent in ["false", "true"] {
                 let topic = format!("{codec}-{idempotent}");
@@ -199,14 +199,13 @@ fn an_idempotent_producer_goes_on_through_crashes() {
         // The same ports after every start, as a real installation has them.
         let listen = format!("listen=127.0.0.1:{}", free_port());
         let extra = format!("extra_port_first={}", free_port().min(60_000));
-        let mut broker = Broker::start(&[
-            "--shards", "3", "--advertise", advertise, "--memory", "256MiB",
-            "--set", "journal.ring.bytes=32MiB", "--set", &listen, "--set", &extra,
-        ]);
+        let ports = ["--set", &listen, "--set", &extra];
+        let mut broker = Broker::start(&[&arguments(advertise)[..], &ports].concat());
         let addresses = broker.addresses().to_vec();
         let created = broker.connect().call(7, &create_topic("crashes", 4));
         assert_eq!(created.topics[0].error_code, 0);
-        let settings = [("enable.idempotence", "true"), ("linger.ms", "1"), ("retry.backoff.ms", "20")];
+        let settings =
+            [("enable.idempotence", "true"), ("linger.ms", "1"), ("retry.backoff.ms", "20")];
         let (producer, deliveries) = producer(&bootstrap(&broker), &settings);
         let mut expected = Vec::new();
         for round in 0..6 {

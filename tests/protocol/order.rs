@@ -101,8 +101,7 @@ fn many_requests_at_once(cluster: &Cluster) {
     let sent: Vec<_> = (0..400)
         .map(|_| client.send(13, &requests::produce(13, &topic, 0, -1, batch.clone())))
         .collect();
-    let asked: Vec<_> =
-        (0..400).map(|_| client.send(1, &MetadataRequest::default())).collect();
+    let asked: Vec<_> = (0..400).map(|_| client.send(1, &MetadataRequest::default())).collect();
     for (offset, sent) in (0..).zip(sent) {
         let answer = only_produced(client.receive(sent), 0);
         assert_eq!((answer.error_code, answer.base_offset), (0, offset));

@@ -113,11 +113,7 @@ fn refused() -> Vec<(&'static str, i16, Bytes)> {
             changed(|b| (b.record_count, b.last_offset_delta) = (Some(2), Some(1))),
         ),
         ("count 0", 87, of(0).encode()),
-        (
-            "count 0, last delta 0",
-            87,
-            Batch { last_offset_delta: Some(0), ..of(0) }.encode(),
-        ),
+        ("count 0, last delta 0", 87, Batch { last_offset_delta: Some(0), ..of(0) }.encode()),
         ("count -1", 87, changed(|b| b.record_count = Some(-1))),
         ("largest count", 87, changed(|b| b.record_count = Some(i32::MAX))),
         ("control records", 87, changed(|b| b.attributes |= CONTROL)),
@@ -168,11 +164,14 @@ fn what_real_brokers_accept_is_accepted(cluster: &Cluster) {
         ("attributes of a record", changed_record(|r| r.attributes = 0x55)),
         ("unused attribute bits", changed(|b| b.attributes = 0x4080)),
         ("no producer id with a sequence", of(3).with_producer(-1, -1, 0).encode()),
-        ("times -1, 0, -5", changed(|b| {
-            b.base_timestamp = -5;
-            b.records[1].timestamp_delta = 4;
-            b.records[2].timestamp_delta = 5;
-        })),
+        (
+            "times -1, 0, -5",
+            changed(|b| {
+                b.base_timestamp = -5;
+                b.records[1].timestamp_delta = 4;
+                b.records[2].timestamp_delta = 5;
+            }),
+        ),
     ];
     for (place, (what, set)) in sets.into_iter().enumerate() {
         let answer = produce(&mut client, 13, &topic, 0, set);
@@ -363,9 +362,7 @@ fn partitions_of_a_request_fail_alone(cluster: &Cluster) {
         TopicProduceData::default()
             .with_name(Topic::named(&nowhere).wire_name())
             .with_partition_data(vec![partition_data(0, of(1).encode())]),
-        TopicProduceData::default()
-            .with_name(topic.wire_name())
-            .with_partition_data(partitions),
+        TopicProduceData::default().with_name(topic.wire_name()).with_partition_data(partitions),
     ];
     let request = ProduceRequest::default().with_acks(-1).with_timeout_ms(1000);
     let response = client.call(9, &request.with_topic_data(topics));
@@ -392,8 +389,14 @@ fn unknown_topics_and_partitions(cluster: &Cluster) {
         assert_eq!(response.node_endpoints.len(), 0);
         assert_eq!(response.responses[0].topic_id.is_nil(), version < 13 || topic.id.is_nil());
         let answer = calls::only_produced(response, partition);
-        assert_eq!((answer.error_code, answer.base_offset, answer.log_start_offset), (code, -1, -1));
-        assert_eq!((answer.current_leader.leader_id.0, answer.current_leader.leader_epoch), (-1, -1));
+        assert_eq!(
+            (answer.error_code, answer.base_offset, answer.log_start_offset),
+            (code, -1, -1)
+        );
+        assert_eq!(
+            (answer.current_leader.leader_id.0, answer.current_leader.leader_epoch),
+            (-1, -1)
+        );
     };
     for name in [&unique("nowhere")[..], "no topic name", "", "__cluster_metadata"] {
         for version in [5, 9, 12] {

@@ -258,7 +258,10 @@ fn a_deleted_topic_is_gone_and_its_name_is_free(cluster: &Cluster) {
         for (partition, &leader) in (0..).zip(&leaders) {
             let mut client = cluster.connect_to(leader);
             let set = Batch::of_values(["late"]).encode();
-            assert_eq!(calls::produce(&mut client, 13, &old, partition, set.clone()).error_code, 100);
+            assert_eq!(
+                calls::produce(&mut client, 13, &old, partition, set.clone()).error_code,
+                100
+            );
             assert_eq!(calls::produce(&mut client, 12, &old, partition, set).error_code, 3);
             assert_eq!(calls::fetch(&mut client, 18, &old, partition, 0).error_code, 100);
             assert_eq!(calls::fetch(&mut client, 12, &old, partition, 0).error_code, 3);
@@ -359,9 +362,14 @@ fn metadata_of_the_unknown(cluster: &Cluster) {
     let mut client = cluster.connect();
     let none = MetadataRequest::default().with_topics(Some(Vec::new()));
     for version in 0..=13 {
-        let all = client.call(version, &MetadataRequest::default().with_topics(
-            if version == 0 { Some(Vec::new()) } else { None },
-        ));
+        let all = client.call(
+            version,
+            &MetadataRequest::default().with_topics(if version == 0 {
+                Some(Vec::new())
+            } else {
+                None
+            }),
+        );
         let mine = all.topics.iter().filter(|t| t.name == Some(topic.wire_name()));
         assert_eq!(mine.count(), 1);
         if version > 0 {
@@ -391,8 +399,7 @@ fn metadata_of_the_unknown(cluster: &Cluster) {
         let response = ask(version, vec![wanted(None, topic.id), wanted(None, Uuid::from_u128(7))]);
         let found: Vec<_> =
             response.topics.iter().map(|t| (t.error_code, t.name.clone(), t.topic_id)).collect();
-        let expected =
-            [(0, Some(topic.wire_name()), topic.id), (100, None, Uuid::from_u128(7))];
+        let expected = [(0, Some(topic.wire_name()), topic.id), (100, None, Uuid::from_u128(7))];
         assert_eq!(found, expected);
         let response = ask(version, vec![wanted(Some("ignored"), topic.id)]);
         assert_eq!(response.topics[0].name, Some(topic.wire_name()));
@@ -487,7 +494,9 @@ fn configs_are_described(cluster: &Cluster) {
             let mut found: Vec<_> = result
                 .configs
                 .iter()
-                .map(|c| (c.name.to_string(), c.value.as_ref().map(ToString::to_string), c.config_source))
+                .map(|c| {
+                    (c.name.to_string(), c.value.as_ref().map(ToString::to_string), c.config_source)
+                })
                 .collect();
             found.sort();
             let expected = [
@@ -509,8 +518,8 @@ fn configs_are_described(cluster: &Cluster) {
             let codes: Vec<_> = response.results.iter().map(|r| r.error_code).collect();
             assert_eq!(codes, [0, 42, 3, 17]);
             assert_eq!(response.results[0].configs.len(), 1);
-            let response =
-                client.call(version, &ask(vec![resource(2, &topic.name, None), resource(99, "", None)]));
+            let response = client
+                .call(version, &ask(vec![resource(2, &topic.name, None), resource(99, "", None)]));
             let codes: Vec<_> = response.results.iter().map(|r| r.error_code).collect();
             assert_eq!(codes, [42, 42]);
         }
@@ -542,7 +551,10 @@ fn coordinators_are_found(cluster: &Cluster) {
                     assert!(described.topics[0].is_internal);
                     let index = partition_of(key, 50) as usize;
                     let leader = described.topics[0].partitions[index].leader_id.0;
-                    assert_eq!((found.node_id.0, found.port), (leader, i32::from(cluster.address(leader).port())));
+                    assert_eq!(
+                        (found.node_id.0, found.port),
+                        (leader, i32::from(cluster.address(leader).port()))
+                    );
                     let message = if version >= 1 { Some("NONE") } else { None };
                     if version >= 1 {
                         assert_eq!(found.error_message.as_deref(), message);

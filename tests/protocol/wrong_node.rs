@@ -33,8 +33,7 @@ fn produce_at_every_node(cluster: &Cluster) {
                 let response = client.call(version, &request);
                 let endpoints = response.node_endpoints.clone();
                 let answer = only_produced(response, partition);
-                let told =
-                    (answer.current_leader.leader_id.0, answer.current_leader.leader_epoch);
+                let told = (answer.current_leader.leader_id.0, answer.current_leader.leader_epoch);
                 if cluster.is_single() || node == leader {
                     assert_eq!((answer.error_code, answer.base_offset), (0, base));
                     assert_eq!((told, endpoints.len()), ((-1, -1), 0));
@@ -88,7 +87,10 @@ fn fetch_at_every_node(cluster: &Cluster) {
                 }
                 let address = cluster.address(leader);
                 assert_eq!(endpoints.len(), 1);
-                assert_eq!((endpoints[0].node_id.0, endpoints[0].port), (leader, i32::from(address.port())));
+                assert_eq!(
+                    (endpoints[0].node_id.0, endpoints[0].port),
+                    (leader, i32::from(address.port()))
+                );
             }
         }
     }
@@ -143,8 +145,7 @@ fn one_request_for_all_partitions(cluster: &Cluster) {
         let response = client.call(13, &request);
         let answers = &response.responses[0].partition_responses;
         let found: Vec<_> = answers.iter().map(|a| (a.index, a.error_code)).collect();
-        let expected: Vec<_> =
-            (0..10).map(|p| (p as i32, if served(p) { 0 } else { 6 })).collect();
+        let expected: Vec<_> = (0..10).map(|p| (p as i32, if served(p) { 0 } else { 6 })).collect();
         assert_eq!(found, expected);
         let mut request: FetchRequest = requests::fetch(18, &topic, 0, 0);
         let first = request.topics[0].partitions[0].clone();

@@ -79,7 +79,8 @@ fn with_crc_zero() -> Batch {
     let crc = |free: u32| crc32c(&of(free).encode()[21..]);
     let constant = crc(0);
     // Each bit of the value changes the checksum by a fixed pattern.
-    let mut rows: Vec<(u32, u32)> = (0..32).map(|bit| (crc(1 << bit) ^ constant, 1 << bit)).collect();
+    let mut rows: Vec<(u32, u32)> =
+        (0..32).map(|bit| (crc(1 << bit) ^ constant, 1 << bit)).collect();
     let (mut wanted, mut free) = (constant, 0);
     for bit in (0..32).rev() {
         let place = rows.iter().position(|row| row.0 >> bit & 1 == 1).expect("independent");

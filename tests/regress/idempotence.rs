@@ -31,8 +31,7 @@ fn batches_sent_again_are_recognised_also_after_a_crash() {
     drop(client);
     for round in 0..4 {
         let mut client = leader(&broker, &topic, 0);
-        let sent: Vec<_> =
-            (0..5).map(|number| client.send(13, &request(&topic, number))).collect();
+        let sent: Vec<_> = (0..5).map(|number| client.send(13, &request(&topic, number))).collect();
         for (number, sent) in (0..5).zip(sent) {
             let answer = only_produced(client.receive(sent));
             assert_eq!((answer.error_code, answer.base_offset), (0, i64::from(number * 3)));
