@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
+use crate::crash;
 use crate::ids::{JournalSequence, ShardId};
+use crate::io::Disk;
 use crate::io::buffers::Home;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::GlommioDisk;
 use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
-use crate::io::Disk;
 use crate::journal::manifest;
 use crate::limits::DRAIN_MS;
 use crate::metadata::Image;
@@ -52,19 +53,22 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
         .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;
     let data_dir = config.data_dir.canonicalize().map_err(BrokerError::from)?;
     let ring_bytes = config.journal_ring_bytes * u64::from(config.shards);
+    // The reserve is given up when the disk is full, and a start must be possible then.
+    let is_new = !data_dir.join(manifest::rings_directory()).exists();
     let cleared = preflight::clear(&preflight::Wanted {
         data_dir: data_dir.clone(),
         shards: usize::from(config.shards),
         power_loss: config.durability == Durability::PowerLoss,
-        space_bytes: ring_bytes * 2,
+        space_bytes: ring_bytes * if is_new { 2 } else { 1 },
         space_taken_bytes: taken_bytes(&data_dir),
     })
     .map_err(BrokerError::from)?;
     for warning in &cleared.warnings {
         tracing::warn!("{warning}");
     }
-    let mut started = run_here(prepare(Arc::clone(&config), data_dir.clone()))
-        .map_err(BrokerError::from)??;
+    crash::install(&data_dir).map_err(BrokerError::from)?;
+    let mut started =
+        run_here(prepare(Arc::clone(&config), data_dir.clone())).map_err(BrokerError::from)??;
     let listeners = listen(&config, &started.image)?;
     let chosen = listeners.extra_ports();
     if chosen != started.image.extra_ports() && config.listen_address().port != 0 {
@@ -160,8 +164,8 @@ fn listen(config: &BrokerConfig, image: &Image) -> Result<Listeners, BrokerError
         .to_socket_addrs()
         .map_err(|error| BrokerError(format!("cannot resolve {}: {error}", wanted.host)))?
         .next();
-    let first = resolved
-        .ok_or_else(|| BrokerError(format!("{} resolves to no address", wanted.host)))?;
+    let first =
+        resolved.ok_or_else(|| BrokerError(format!("{} resolves to no address", wanted.host)))?;
     let mut sockets = vec![preflight::listen(first).map_err(BrokerError::from)?];
     if config.advertise == Advertise::PerCore && config.shards > 1 {
         let extra = usize::from(config.shards) - 1;
@@ -309,8 +313,7 @@ fn announce(together: Arc<Together>, shards: u16, addresses: Vec<SocketAddr>) {
 /// The first signal stops orderly, the second at once.
 fn watch_signals(stoppers: Vec<OutsideSender<Message>>) -> Result<(), BrokerError> {
     let signals = [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT];
-    let mut signals =
-        signal_hook::iterator::Signals::new(signals).map_err(BrokerError::from)?;
+    let mut signals = signal_hook::iterator::Signals::new(signals).map_err(BrokerError::from)?;
     std::thread::spawn(move || {
         for (count, _) in signals.forever().enumerate() {
             if count > 0 {
@@ -365,8 +368,7 @@ async fn wait_for_all(shard: &Rc<Shard>, count: &AtomicU16, shards: u16) {
 async fn build_shard(id: ShardId, seed: Seed) -> Result<Rc<Shard>, String> {
     let home = Rc::new(Home::new());
     let data_dir = &seed.context.data_dir;
-    let disk =
-        GlommioDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
+    let disk = GlommioDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
     build::build(build::Inputs {
         id,
         context: Arc::clone(&seed.context),

@@ -160,10 +160,7 @@ mod tests {
         assert_eq!(id.to_text(), "MTIzNDU2Nzg5MGFiY2RlZg");
         assert_eq!(TopicId::from_text("MTIzNDU2Nzg5MGFiY2RlZg"), Some(id));
         assert_eq!(TopicId::ZERO.to_text(), "AAAAAAAAAAAAAAAAAAAAAA");
-        assert_eq!(
-            TopicId::from_text(&TopicId([255; 16]).to_text()),
-            Some(TopicId([255; 16]))
-        );
+        assert_eq!(TopicId::from_text(&TopicId([255; 16]).to_text()), Some(TopicId([255; 16])));
         assert_eq!(TopicId::from_text("AAAAAAAAAAAAAAAAAAAAAB"), None);
         assert_eq!(TopicId::from_text("AAAA"), None);
         assert_eq!(TopicId::from_text("AAAAAAAAAAAAAAAAAAAA+A"), None);

@@ -31,9 +31,6 @@ pub const SEGMENT_ALLOCATE_BYTES: u64 = 4 * 1024 * 1024;
 /// Most requests of one connection that are in progress before its socket is left unread.
 pub const REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: usize = 128;
 
-/// Most bytes of responses queued on one connection before its socket is left unread.
-pub const RESPONSE_BYTES_PER_CONNECTION_MAX: usize = 64 * 1024 * 1024;
-
 /// Most parked fetches on one partition; a fetch beyond it answers at once.
 pub const WAITERS_PER_PARTITION_MAX: usize = 10_000;
 

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ringlog::broker;
-use ringlog::cli::args::{Arguments, Command, ServeArguments};
+use ringlog::cli;
+use ringlog::cli::args::{Arguments, Command, LogCommand, ServeArguments};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
     start_logging();
     match arguments.command {
         Command::Serve(serve) => run_broker(&serve),
-        Command::Log(_) => ExitCode::from(2),
+        Command::Log(command) => run_log(&command),
     }
 }
 
@@ -29,6 +30,14 @@ fn run_broker(arguments: &ServeArguments) -> ExitCode {
     }
     match broker::run(config) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&error),
+    }
+}
+
+fn run_log(command: &LogCommand) -> ExitCode {
+    match cli::log::run(command, &mut std::io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => refuse(&error),
     }
 }

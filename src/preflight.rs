@@ -180,23 +180,15 @@ pub fn check_uring() -> Result<(), PreflightError> {
     // The kernel's `struct io_uring_params` is 120 bytes; all zero asks for nothing special.
     let mut parameters = MaybeUninit::<[u64; 15]>::zeroed();
     // SAFETY: the kernel reads and writes the 120 bytes that the pointer leads to.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_io_uring_setup,
-            RING_ENTRIES,
-            parameters.as_mut_ptr(),
-        )
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_io_uring_setup, RING_ENTRIES, parameters.as_mut_ptr()) };
     if fd >= 0 {
         // SAFETY: the descriptor was made above and is used nowhere else.
         unsafe { libc::close(fd as libc::c_int) };
         return Ok(());
     }
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
-    Err(uring_error(
-        io::Error::last_os_error(),
-        setting.unwrap_or_default().trim(),
-    ))
+    Err(uring_error(io::Error::last_os_error(), setting.unwrap_or_default().trim()))
 }
 
 /// Raises the limit of open descriptors as far as it goes; a warning if that is not far.
@@ -204,13 +196,7 @@ pub fn raise_open_files() -> Option<String> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         // Staying at the old limit is reported below if it matters.
-        let _ = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: maximum,
-                maximum,
-            },
-        );
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     let limit = getrlimit(Resource::Nofile).current?;
     (limit < OPEN_FILES_COMFORTABLE).then(|| {
@@ -225,9 +211,7 @@ fn uring_error(error: io::Error, disabled: &str) -> PreflightError {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => PreflightError::UringMissing,
         Some(libc::EPERM | libc::EACCES) if !matches!(disabled, "" | "0") => {
-            PreflightError::UringDisabled {
-                value: disabled.to_owned(),
-            }
+            PreflightError::UringDisabled { value: disabled.to_owned() }
         }
         Some(libc::EPERM | libc::EACCES) => PreflightError::UringForbidden { source: error },
         Some(libc::ENOMEM) => PreflightError::MemlockTooLow {
@@ -253,10 +237,7 @@ fn check_memlock(limit_bytes: Option<u64>) -> Result<(), PreflightError> {
 
 /// Refuses file systems without direct I/O; returns a warning for those that promise less.
 fn check_direct_io(data_dir: &Path, power_loss: bool) -> Result<Option<String>, PreflightError> {
-    let unusable = |source| PreflightError::DataDirectory {
-        data_dir: data_dir.to_owned(),
-        source,
-    };
+    let unusable = |source| PreflightError::DataDirectory { data_dir: data_dir.to_owned(), source };
     let kind = statfs(data_dir).map_err(|error| unusable(error.into()))?;
     let (name, trust) = file_system(kind.f_type as u64);
     let refuse = |problem, or_else| PreflightError::FileSystem {
@@ -312,11 +293,8 @@ fn probe_direct_write(data_dir: &Path) -> io::Result<()> {
 }
 
 fn check_space(wanted: &Wanted) -> Result<(), PreflightError> {
-    let StatVfs {
-        f_bavail, f_frsize, ..
-    } = statvfs(&wanted.data_dir).map_err(|error| PreflightError::DataDirectory {
-        data_dir: wanted.data_dir.clone(),
-        source: error.into(),
+    let StatVfs { f_bavail, f_frsize, .. } = statvfs(&wanted.data_dir).map_err(|error| {
+        PreflightError::DataDirectory { data_dir: wanted.data_dir.clone(), source: error.into() }
     })?;
     let available_bytes = f_bavail.saturating_mul(f_frsize);
     let needed_bytes = wanted.space_bytes.saturating_sub(wanted.space_taken_bytes);
@@ -390,10 +368,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["lock"]);
         let error = clear(&wanted(root.path())).expect_err("locked");
-        assert!(matches!(
-            error,
-            PreflightError::Lock(LockError::Held { .. })
-        ));
+        assert!(matches!(error, PreflightError::Lock(LockError::Held { .. })));
         drop(cleared);
     }
 
@@ -437,11 +412,7 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         };
         check(libc::ENOSYS, "", "this kernel has no io_uring");
-        check(
-            libc::EPERM,
-            "2",
-            "io_uring is switched off by kernel.io_uring_disabled = 2",
-        );
+        check(libc::EPERM, "2", "io_uring is switched off by kernel.io_uring_disabled = 2");
         check(libc::EPERM, "0", "io_uring is forbidden to this process");
         check(libc::EPERM, "", "io_uring is forbidden to this process");
         check(libc::ENOMEM, "0", "the limit of locked memory is");

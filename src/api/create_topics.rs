@@ -124,7 +124,7 @@ fn asked(topic: &CreatableTopic) -> CreateTopic {
     }
 }
 
-fn unwritable() -> PlanError {
+pub(super) fn unwritable() -> PlanError {
     PlanError {
         code: ErrorCode::KafkaStorageError,
         message: Some("The catalog of topics cannot be written.".to_owned()),

@@ -23,9 +23,9 @@ use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::protocol::StrBytes;
 
+use super::Response;
 use super::list_offsets::is_served;
 use super::produce::{current_leader, endpoint};
-use super::Response;
 use crate::batch::header::{FRAME_BYTES, peek_frame};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
@@ -241,9 +241,9 @@ impl Fetch {
         }
         self.trim(&mut parts);
         let bytes = parts.iter().map(|part| part.outcome.bytes).sum();
-        let urgent = parts.iter().any(|part| {
-            !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some()
-        });
+        let urgent = parts
+            .iter()
+            .any(|part| !part.outcome.error.is_none() || part.outcome.diverging_epoch.is_some());
         Read { parts, bytes, urgent }
     }
 

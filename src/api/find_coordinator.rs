@@ -206,7 +206,7 @@ mod tests {
         );
         for version in 4..=6 {
             let response = answer(&image, &context, &several(0, &["g1", "", "g2", "g1"]), version);
-            let found: Vec<(&str, i32, &str, i32, i16, Option<&str>)> = response
+            let found: Vec<_> = response
                 .coordinators
                 .iter()
                 .map(|c| {

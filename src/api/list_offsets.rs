@@ -11,7 +11,7 @@
 //! Version notes: 2 isolation level; 4 leader epochs; 6 flexible; 7 -3; 8 -4; 9 -5; 10 timeout;
 //! 11 -6 (same layout as 10).
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use kafka_protocol::messages::list_offsets_response::{
@@ -39,16 +39,14 @@ pub async fn handle(
     for topic in &request.topics {
         let known = image.topic(&topic.name);
         let mut answers = ListOffsetsTopicResponse::default().with_name(topic.name.clone());
-        let mut times: HashMap<i32, u32> = HashMap::new();
-        for asked in &topic.partitions {
-            *times.entry(asked.partition_index).or_default() += 1;
-        }
+        let mut seen = HashSet::new();
+        let indexes = topic.partitions.iter().map(|asked| asked.partition_index);
+        let twice: HashSet<i32> = indexes.filter(|index| !seen.insert(*index)).collect();
         for asked in &topic.partitions {
             let index = PartitionIndex(asked.partition_index);
             let owner = known.and_then(|topic| topic.owner(index, shard.context.shards));
-            let twice = times.get(&index.0).is_some_and(|&times| times > 1);
             let code = match (known, owner) {
-                _ if twice => ErrorCode::InvalidRequest,
+                _ if twice.contains(&asked.partition_index) => ErrorCode::InvalidRequest,
                 (Some(known), Some(owner)) if is_served(&shard, owner) => {
                     let query = OffsetQuery {
                         partition: TopicPartition { topic: known.id, partition: index },
@@ -58,11 +56,7 @@ pub async fn handle(
                         to_log_end: request.replica_id.0 == DEBUG_CONSUMER,
                         version,
                     };
-                    queries.push((
-                        owner,
-                        (response.topics.len(), answers.partitions.len()),
-                        query,
-                    ));
+                    queries.push((owner, (response.topics.len(), answers.partitions.len()), query));
                     ErrorCode::None
                 }
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,

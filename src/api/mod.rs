@@ -19,6 +19,7 @@ use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
 pub mod api_versions;
+pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
@@ -74,6 +75,16 @@ impl Response {
         Response::Close
     }
 
+    /// Bytes it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Response::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
+            // Its frame is small and made when it leaves.
+            Response::Produce(_) | Response::Close => 0,
+        }
+    }
+
     /// The newest journal position it depends on.
     #[must_use]
     pub fn durable_at(&self) -> JournalSequence {
@@ -123,6 +134,7 @@ pub fn overlaps(api: Api) -> bool {
         Api::Metadata
         | Api::FindCoordinator
         | Api::CreateTopics
+        | Api::CreatePartitions
         | Api::DeleteTopics
         | Api::InitProducerId => false,
     }
@@ -165,6 +177,9 @@ pub async fn handle(
         }
         Request::CreateTopics(request) => {
             Answer::Later(Box::pin(create_topics::handle(shard, header, request)))
+        }
+        Request::CreatePartitions(request) => {
+            Answer::Later(Box::pin(create_partitions::handle(shard, header, request)))
         }
         Request::DeleteTopics(request) => {
             Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))

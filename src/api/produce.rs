@@ -32,7 +32,6 @@ use crate::limits::VALIDATE_SLICE_BYTES;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::shard::append::{self, Pending};
-use crate::shard::event::Slot;
 use crate::shard::message::{AppendPart, Appended, Operation, Reply};
 use crate::shard::{Context, Shard};
 use crate::wire::encode::EncodeFault;
@@ -208,11 +207,7 @@ impl Work {
         }
     }
 
-    async fn validate(
-        &self,
-        topic: &Topic,
-        records: Option<Bytes>,
-    ) -> Result<ValidBatch, Refusal> {
+    async fn validate(&self, topic: &Topic, records: Option<Bytes>) -> Result<ValidBatch, Refusal> {
         let rules = rules_of(&topic.config, self.version);
         let mut validator = Validator::start(records, &rules, self.shard.runtime.wall_ms());
         loop {
@@ -255,11 +250,11 @@ impl Work {
             };
         }
         // Sent now, in order; awaited later.
-        let mut calls: Vec<(Rc<Slot<Reply>>, Vec<(usize, usize)>)> = Vec::new();
-        for elsewhere in self.elsewhere {
+        let call = |elsewhere: Elsewhere| {
             let operation = Operation::Append(elsewhere.parts);
-            calls.push((self.shard.links.call(elsewhere.owner, operation), elsewhere.places));
-        }
+            (self.shard.links.call(elsewhere.owner, operation), elsewhere.places)
+        };
+        let calls: Vec<_> = self.elsewhere.into_iter().map(call).collect();
         let shard = self.shard;
         Answer::Later(Box::pin(async move {
             for (slot, places) in calls {
@@ -341,7 +336,6 @@ pub fn endpoint(context: &Context, owner: ShardId) -> NodeEndpoint {
         rack: None,
     }
 }
-
 
 /// The client id that may write internal topics.
 const ADMIN_CLIENT: &str = "__admin_client";

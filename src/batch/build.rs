@@ -203,9 +203,8 @@ impl BatchBuilder {
 pub(super) fn finish_batch(mut header: BatchHeader, mut batch: Vec<u8>) -> Vec<u8> {
     header.batch_length =
         i32::try_from(batch.len() - FRAME_BYTES).expect("invariant: a batch is shorter than 2 GiB");
-    let raw = batch
-        .first_chunk_mut::<HEADER_BYTES>()
-        .expect("invariant: room was left for the header");
+    let raw =
+        batch.first_chunk_mut::<HEADER_BYTES>().expect("invariant: room was left for the header");
     *raw = header.to_bytes();
     seal(&mut batch);
     batch
@@ -232,27 +231,16 @@ mod tests {
             .at(Offset(5), LeaderEpoch(2))
             .producer(ProducerId(1), ProducerEpoch(0), 0)
             .transactional();
-        builder.push(
-            1000,
-            Some(b"k"),
-            Some(b"v"),
-            &[(b"h", Some(b"1")), (b"h", None)],
-        );
+        builder.push(1000, Some(b"k"), Some(b"v"), &[(b"h", Some(b"1")), (b"h", None)]);
         builder.push(999, None, None, &[]);
-        assert_eq!(
-            (builder.record_count(), builder.uncompressed_bytes()),
-            (2, 84)
-        );
+        assert_eq!((builder.record_count(), builder.uncompressed_bytes()), (2, 84));
         let batch = builder.finish();
         let header = BatchHeader::read_verified(&batch).expect("sealed");
         assert_eq!(header.total_bytes(), 84);
         assert_eq!(header.attributes, 0x10);
         assert_eq!((header.base_timestamp, header.max_timestamp), (1000, 1000));
         assert_eq!((header.last_offset_delta, header.record_count), (1, 2));
-        assert_eq!(
-            (header.base_offset, header.leader_epoch),
-            (Offset(5), LeaderEpoch(2))
-        );
+        assert_eq!((header.base_offset, header.leader_epoch), (Offset(5), LeaderEpoch(2)));
         let expected: [u8; 23] = [
             0x1E, 0, 0, 0, 2, b'k', 2, b'v', 4, 2, b'h', 2, b'1', 2, b'h', 1, // first
             0x0C, 0, 1, 2, 1, 1, 0, // second, one millisecond earlier
@@ -281,9 +269,7 @@ mod tests {
 
     #[test]
     fn an_empty_batch_and_append_time() {
-        let batch = BatchBuilder::new(CompressionTarget::Uncompressed)
-            .log_append_time(77)
-            .finish();
+        let batch = BatchBuilder::new(CompressionTarget::Uncompressed).log_append_time(77).finish();
         let header = BatchHeader::read_verified(&batch).expect("sealed");
         assert_eq!((header.record_count, header.last_offset_delta), (0, -1));
         assert_eq!((header.attributes, header.max_timestamp), (8, 77));

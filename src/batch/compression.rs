@@ -168,11 +168,7 @@ impl Inflater {
                 Source::Zstd(decoder)
             }
         };
-        Ok(Inflater {
-            codec,
-            source,
-            left: limit_bytes,
-        })
+        Ok(Inflater { codec, source, left: limit_bytes })
     }
 
     /// Fills the front of `buffer`; 0 means the end, which is final.
@@ -290,11 +286,7 @@ impl Deflater {
         prefix: Vec<u8>,
         limit_bytes: usize,
     ) -> io::Result<Deflater> {
-        let out = CappedVec {
-            total: prefix.len(),
-            bytes: prefix,
-            limit: limit_bytes,
-        };
+        let out = CappedVec { total: prefix.len(), bytes: prefix, limit: limit_bytes };
         let sink = match target {
             CompressionTarget::Producer | CompressionTarget::Uncompressed => Sink::Plain(out),
             CompressionTarget::Gzip(level) => Sink::Gzip(GzEncoder::new(out, gzip_level(level))),
@@ -340,10 +332,7 @@ impl Deflater {
             Sink::Lz4(encoder) => encoder.finish().map_err(io::Error::other)?,
             Sink::Zstd(encoder) => encoder.finish()?,
         };
-        Ok(Deflated {
-            bytes: out.bytes,
-            total_bytes: out.total,
-        })
+        Ok(Deflated { bytes: out.bytes, total_bytes: out.total })
     }
 }
 
@@ -382,12 +371,7 @@ struct SnappyReader {
 impl SnappyReader {
     fn new(input: Bytes) -> SnappyReader {
         let is_raw = !input.starts_with(&XERIAL_MAGIC);
-        SnappyReader {
-            input,
-            block: Vec::new(),
-            given: 0,
-            is_raw,
-        }
+        SnappyReader { input, block: Vec::new(), given: 0, is_raw }
     }
 
     fn read(&mut self, buffer: &mut [u8], limit: usize) -> Result<usize, SnappyFault> {
@@ -456,9 +440,8 @@ impl SnappyReader {
             return Err(SnappyFault::TooLarge);
         }
         self.block.resize(length, 0);
-        let written = snap::raw::Decoder::new()
-            .decompress(block, &mut self.block)
-            .map_err(damaged)?;
+        let written =
+            snap::raw::Decoder::new().decompress(block, &mut self.block).map_err(damaged)?;
         self.block.truncate(written);
         Ok(())
     }
@@ -502,10 +485,8 @@ impl XerialWriter {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let length = self
-            .encoder
-            .compress(&self.pending, &mut self.block)
-            .map_err(io::Error::other)?;
+        let length =
+            self.encoder.compress(&self.pending, &mut self.block).map_err(io::Error::other)?;
         self.pending.clear();
         let framed = u32::try_from(length).map_err(io::Error::other)?;
         self.out.write_all(&framed.to_be_bytes())?;
@@ -519,10 +500,7 @@ impl XerialWriter {
 }
 
 fn damaged(codec: Compression, error: &io::Error) -> InflateFault {
-    InflateFault::Damaged {
-        codec,
-        detail: error.to_string(),
-    }
+    InflateFault::Damaged { codec, detail: error.to_string() }
 }
 
 fn gzip_level(level: i32) -> flate2::Compression {
@@ -550,17 +528,11 @@ const ZSTD_LEVEL_DEFAULT: i32 = 3;
 mod tests {
     use super::*;
 
-    const CODECS: [Compression; 4] = [
-        Compression::Gzip,
-        Compression::Snappy,
-        Compression::Lz4,
-        Compression::Zstd,
-    ];
+    const CODECS: [Compression; 4] =
+        [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
 
     fn mixed(length: usize) -> Vec<u8> {
-        (0..length)
-            .map(|n| ((n / 7) ^ (n * n / 1000)) as u8)
-            .collect()
+        (0..length).map(|n| ((n / 7) ^ (n * n / 1000)) as u8).collect()
     }
 
     fn inflated(codec: Compression, bytes: &[u8], limit: usize) -> Result<Vec<u8>, InflateFault> {
@@ -568,9 +540,7 @@ mod tests {
     }
 
     fn raw_snappy(bytes: &[u8]) -> Vec<u8> {
-        snap::raw::Encoder::new()
-            .compress_vec(bytes)
-            .expect("compresses")
+        snap::raw::Encoder::new().compress_vec(bytes).expect("compresses")
     }
 
     #[test]
@@ -579,11 +549,7 @@ mod tests {
             for length in [0, 1, 32 * 1024 - 1, 32 * 1024, 32 * 1024 + 1, 300_000] {
                 let records = mixed(length);
                 let packed = compress(CompressionTarget::of(codec), &records).expect("compresses");
-                assert_eq!(
-                    inflated(codec, &packed, length),
-                    Ok(records),
-                    "{codec:?} {length}"
-                );
+                assert_eq!(inflated(codec, &packed, length), Ok(records), "{codec:?} {length}");
             }
         }
     }
@@ -598,11 +564,7 @@ mod tests {
         for target in targets {
             let packed = compress(target, &records).expect("compresses");
             let codec = target.codec(Compression::None);
-            assert_eq!(
-                inflated(codec, &packed, 100_000).as_ref(),
-                Ok(&records),
-                "{target:?}"
-            );
+            assert_eq!(inflated(codec, &packed, 100_000).as_ref(), Ok(&records), "{target:?}");
         }
     }
 
@@ -610,16 +572,9 @@ mod tests {
     fn one_byte_above_the_limit_is_too_large() {
         for codec in CODECS {
             let packed = compress(CompressionTarget::of(codec), &mixed(1000)).expect("compresses");
-            assert_eq!(
-                inflated(codec, &packed, 999),
-                Err(InflateFault::TooLarge),
-                "{codec:?}"
-            );
+            assert_eq!(inflated(codec, &packed, 999), Err(InflateFault::TooLarge), "{codec:?}");
         }
-        assert_eq!(
-            inflated(Compression::None, &[0; 10], 9),
-            Err(InflateFault::TooLarge)
-        );
+        assert_eq!(inflated(Compression::None, &[0; 10], 9), Err(InflateFault::TooLarge));
         assert_eq!(inflated(Compression::None, &[7; 10], 10), Ok(vec![7; 10]));
     }
 
@@ -627,16 +582,11 @@ mod tests {
     fn snappy_is_read_raw_and_in_blocks() {
         let records = mixed(100_000);
         let raw = raw_snappy(&records);
-        assert_eq!(
-            inflated(Compression::Snappy, &raw, 100_000),
-            Ok(records.clone())
-        );
+        assert_eq!(inflated(Compression::Snappy, &raw, 100_000), Ok(records.clone()));
         let blocks = compress(CompressionTarget::Snappy, &records).expect("compresses");
         assert_eq!(
             blocks[..16],
-            [
-                0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1
-            ]
+            [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1]
         );
         // Streams one after the other, as a writer that was flushed leaves them.
         let twice = [&blocks[..], &blocks].concat();
@@ -647,20 +597,13 @@ mod tests {
     #[test]
     fn snappy_lengths_are_not_believed() {
         let check = |bytes: &[u8], detail: &str| {
-            let expected = InflateFault::Damaged {
-                codec: Compression::Snappy,
-                detail: detail.to_owned(),
-            };
+            let expected =
+                InflateFault::Damaged { codec: Compression::Snappy, detail: detail.to_owned() };
             assert_eq!(inflated(Compression::Snappy, bytes, 1 << 30), Err(expected));
         };
         // A raw block that claims 512 MiB in six bytes.
-        check(
-            &[0x80, 0x80, 0x80, 0x80, 0x02, 0],
-            "6 bytes cannot inflate to 536870912",
-        );
-        let header = [
-            0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1,
-        ];
+        check(&[0x80, 0x80, 0x80, 0x80, 0x02, 0], "6 bytes cannot inflate to 536870912");
+        let header = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1];
         let with = |tail: &[u8]| [&header[..], tail].concat();
         check(&with(&[0, 0, 1]), "block length None");
         check(&with(&[0, 0, 0, 9, 1]), "cut block");
@@ -669,10 +612,7 @@ mod tests {
         version_0[11] = 0;
         check(&version_0, "xerial version Some(0)");
         assert!(inflated(Compression::Snappy, &with(&[0xFF; 4]), 100).is_err());
-        assert_eq!(
-            inflated(Compression::Snappy, &with(&[]), 100),
-            Ok(Vec::new())
-        );
+        assert_eq!(inflated(Compression::Snappy, &with(&[]), 100), Ok(Vec::new()));
     }
 
     #[test]
@@ -697,10 +637,7 @@ mod tests {
     fn lz4_frames_are_what_kafka_writes() {
         let frame = compress(CompressionTarget::Lz4(9), b"").expect("compresses");
         // Magic, version 1 with independent blocks, 64 KiB blocks, header checksum, end mark.
-        assert_eq!(
-            frame,
-            [0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82, 0, 0, 0, 0]
-        );
+        assert_eq!(frame, [0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -708,10 +645,7 @@ mod tests {
         for codec in [Compression::Gzip, Compression::Snappy, Compression::Zstd] {
             let packed = compress(CompressionTarget::of(codec), &mixed(5000)).expect("compresses");
             let cut = inflated(codec, &packed[..packed.len() / 2], 5000);
-            assert!(
-                matches!(cut, Err(InflateFault::Damaged { .. })),
-                "{codec:?}"
-            );
+            assert!(matches!(cut, Err(InflateFault::Damaged { .. })), "{codec:?}");
         }
     }
 

@@ -207,9 +207,7 @@ mod tests {
             timestamp_ms: 1,
         };
         check(&[0, 1, 0, 1, 9], &[0, 1, 0, 0, 0, 4, 9], Ok(Some(longer)));
-        let empty = BatchBuilder::new(CompressionTarget::Uncompressed)
-            .control()
-            .finish();
+        let empty = BatchBuilder::new(CompressionTarget::Uncompressed).control().finish();
         let header = BatchHeader::read(&empty).expect("good header");
         assert_eq!(Marker::read(&header, &[]), Ok(None));
     }

@@ -45,9 +45,7 @@ impl RunningCrc {
     /// Starts over no bytes.
     #[must_use]
     pub fn new() -> RunningCrc {
-        RunningCrc {
-            digest: crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi),
-        }
+        RunningCrc { digest: crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi) }
     }
 
     /// Takes in the next bytes.
@@ -114,11 +112,7 @@ const fn multiply(left: u32, right: u32) -> u32 {
             product ^= shifted;
         }
         bit >>= 1;
-        shifted = if shifted & 1 == 1 {
-            (shifted >> 1) ^ POLYNOMIAL
-        } else {
-            shifted >> 1
-        };
+        shifted = if shifted & 1 == 1 { (shifted >> 1) ^ POLYNOMIAL } else { shifted >> 1 };
     }
     product
 }

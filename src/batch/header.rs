@@ -108,10 +108,7 @@ impl BatchHeader {
     /// [`BatchFault::Short`], [`BatchFault::Length`] or [`BatchFault::Magic`].
     pub fn read(bytes: &[u8]) -> Result<BatchHeader, BatchFault> {
         let Some(raw) = bytes.first_chunk::<HEADER_BYTES>() else {
-            return Err(BatchFault::Short {
-                have: bytes.len(),
-                need: HEADER_BYTES,
-            });
+            return Err(BatchFault::Short { have: bytes.len(), need: HEADER_BYTES });
         };
         let magic = i8::from_be_bytes(field::<MAGIC_AT, 1>(raw));
         if magic != MAGIC {
@@ -131,16 +128,10 @@ impl BatchHeader {
     pub fn read_verified(bytes: &[u8]) -> Result<BatchHeader, BatchFault> {
         let header = BatchHeader::read(bytes)?;
         let Some(batch) = bytes.get(..header.total_bytes()) else {
-            return Err(BatchFault::Short {
-                have: bytes.len(),
-                need: header.total_bytes(),
-            });
+            return Err(BatchFault::Short { have: bytes.len(), need: header.total_bytes() });
         };
         if !crc_matches(batch) {
-            return Err(BatchFault::Crc {
-                stored: header.crc,
-                computed: batch_crc(batch),
-            });
+            return Err(BatchFault::Crc { stored: header.crc, computed: batch_crc(batch) });
         }
         Ok(header)
     }
@@ -352,9 +343,7 @@ fn set_timestamps(batch: &mut [u8], timestamp_type: TimestampType, max_timestamp
 }
 
 fn header_of(batch: &mut [u8]) -> &mut [u8; HEADER_BYTES] {
-    batch
-        .first_chunk_mut::<HEADER_BYTES>()
-        .expect("invariant: a batch to patch has a whole header")
+    batch.first_chunk_mut::<HEADER_BYTES>().expect("invariant: a batch to patch has a whole header")
 }
 
 fn field<const AT: usize, const N: usize>(raw: &[u8; HEADER_BYTES]) -> [u8; N] {
@@ -366,11 +355,7 @@ fn field<const AT: usize, const N: usize>(raw: &[u8; HEADER_BYTES]) -> [u8; N] {
 
 fn put<const AT: usize, const N: usize>(raw: &mut [u8; HEADER_BYTES], bytes: [u8; N]) {
     const { assert!(AT + N <= HEADER_BYTES) };
-    raw.split_at_mut(AT)
-        .1
-        .split_at_mut(N)
-        .0
-        .copy_from_slice(&bytes);
+    raw.split_at_mut(AT).1.split_at_mut(N).0.copy_from_slice(&bytes);
 }
 
 pub(super) const MAGIC_AT: usize = 16;
@@ -448,11 +433,7 @@ mod tests {
         assert_eq!(header.record_timestamp(5), 2000);
         // 2147483646 + 4 passes 2147483647, which is followed by 0.
         assert_eq!(header.last_sequence(), 2);
-        let plain = BatchHeader {
-            attributes: 0x45,
-            base_sequence: NO_SEQUENCE,
-            ..header
-        };
+        let plain = BatchHeader { attributes: 0x45, base_sequence: NO_SEQUENCE, ..header };
         assert_eq!(plain.compression(), None);
         assert_eq!(plain.compression_id(), 5);
         assert_eq!(plain.delete_horizon_ms(), Some(1000));
@@ -463,10 +444,7 @@ mod tests {
     #[test]
     fn structure_faults_are_named() {
         let raw = sample().to_bytes();
-        assert_eq!(
-            BatchHeader::read(&raw[..60]),
-            Err(BatchFault::Short { have: 60, need: 61 })
-        );
+        assert_eq!(BatchHeader::read(&raw[..60]), Err(BatchFault::Short { have: 60, need: 61 }));
         let mut old = raw;
         old[16] = 1;
         assert_eq!(BatchHeader::read(&old), Err(BatchFault::Magic(1)));
@@ -475,26 +453,17 @@ mod tests {
         assert_eq!(BatchHeader::read(&small), Err(BatchFault::Length(48)));
         let mut negative = raw;
         negative[8] = 0x80;
-        assert_eq!(
-            BatchHeader::read(&negative),
-            Err(BatchFault::Length(i32::MIN + 49))
-        );
+        assert_eq!(BatchHeader::read(&negative), Err(BatchFault::Length(i32::MIN + 49)));
         assert_eq!(
             BatchHeader::read_verified(&raw),
-            Err(BatchFault::Crc {
-                stored: 0xDEAD_BEEF,
-                computed: batch_crc(&raw)
-            })
+            Err(BatchFault::Crc { stored: 0xDEAD_BEEF, computed: batch_crc(&raw) })
         );
     }
 
     #[test]
     fn frames_are_peeked_and_blank_space_is_told_from_them() {
         let raw = sample().to_bytes();
-        assert_eq!(
-            peek_frame(&raw[..12]),
-            Some((Offset(0x0102_0304_0506_0708), 61))
-        );
+        assert_eq!(peek_frame(&raw[..12]), Some((Offset(0x0102_0304_0506_0708), 61)));
         assert_eq!(peek_frame(&raw[..11]), None);
         assert_eq!(peek_frame(&[0; 61]), None);
         assert_eq!(peek_frame(&[0xFF; 61]), None);
@@ -513,10 +482,7 @@ mod tests {
         let sealed = BatchHeader::read_verified(&raw).expect("sealed");
         set_base_offset(&mut raw, Offset(55), LeaderEpoch(8));
         let moved = BatchHeader::read_verified(&raw).expect("moved");
-        assert_eq!(
-            (moved.base_offset, moved.leader_epoch),
-            (Offset(55), LeaderEpoch(8))
-        );
+        assert_eq!((moved.base_offset, moved.leader_epoch), (Offset(55), LeaderEpoch(8)));
         assert_eq!(moved.crc, sealed.crc);
         set_log_append_time(&mut raw, 77);
         let appended = BatchHeader::read_verified(&raw).expect("appended");

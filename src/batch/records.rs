@@ -77,24 +77,14 @@ impl<'a> Record<'a> {
         let value = read_nullable(&mut rest)?;
         let count = read_varint(&mut rest)?;
         check_header_count(count, rest.len() as u64)?;
-        let headers = Headers {
-            bytes: rest,
-            left: count,
-        };
+        let headers = Headers { bytes: rest, left: count };
         for _ in 0..count {
             read_header(&mut rest)?;
         }
         if !rest.is_empty() {
             return Err(size_mismatch(rest.len() as u64));
         }
-        Ok(Record {
-            attributes,
-            timestamp_delta,
-            offset_delta,
-            key,
-            value,
-            headers,
-        })
+        Ok(Record { attributes, timestamp_delta, offset_delta, key, value, headers })
     }
 }
 
@@ -137,11 +127,7 @@ impl<'a> Records<'a> {
     /// Over the bytes after the header, inflated, of a batch that declares `record_count` records.
     #[must_use]
     pub fn new(bytes: &'a [u8], record_count: i32) -> Records<'a> {
-        Records {
-            rest: bytes,
-            declared: record_count,
-            left: record_count.max(0),
-        }
+        Records { rest: bytes, declared: record_count, left: record_count.max(0) }
     }
 
     fn read_next(&mut self) -> Result<Record<'a>, RecordFault> {
@@ -182,19 +168,10 @@ pub fn decompressed_records(
 ) -> Result<Bytes, BatchFault> {
     let total = header.total_bytes();
     if batch.len() < total || total < HEADER_BYTES {
-        return Err(BatchFault::Short {
-            have: batch.len(),
-            need: total.max(HEADER_BYTES),
-        });
+        return Err(BatchFault::Short { have: batch.len(), need: total.max(HEADER_BYTES) });
     }
-    let codec = header
-        .compression()
-        .ok_or(BatchFault::Codec(header.compression_id()))?;
-    Ok(inflate(
-        codec,
-        &batch.slice(HEADER_BYTES..total),
-        limit_bytes,
-    )?)
+    let codec = header.compression().ok_or(BatchFault::Codec(header.compression_id()))?;
+    Ok(inflate(codec, &batch.slice(HEADER_BYTES..total), limit_bytes)?)
 }
 
 /// Reads a zigzag-coded variable-length integer of at most five bytes off the front.
@@ -306,9 +283,7 @@ fn read_byte(rest: &mut &[u8]) -> Result<u8, RecordFault> {
 
 #[inline]
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], RecordFault> {
-    let (taken, after) = rest
-        .split_at_checked(length)
-        .ok_or(RecordFault::Truncated)?;
+    let (taken, after) = rest.split_at_checked(length).ok_or(RecordFault::Truncated)?;
     *rest = after;
     Ok(taken)
 }
@@ -378,11 +353,7 @@ mod tests {
         let headers: Vec<_> = record.headers.collect();
         assert_eq!(
             headers,
-            [
-                (&b"h"[..], Some(&b"1"[..])),
-                (&b"h"[..], None),
-                (&b""[..], Some(&b""[..]))
-            ]
+            [(&b"h"[..], Some(&b"1"[..])), (&b"h"[..], None), (&b""[..], Some(&b""[..]))]
         );
     }
 

@@ -281,11 +281,7 @@ mod tests {
                 records.extend(scanner.next_record(&mut chunk)?);
             }
         }
-        if scanner.is_between_records() {
-            Ok(records)
-        } else {
-            Err(RecordFault::Truncated)
-        }
+        if scanner.is_between_records() { Ok(records) } else { Err(RecordFault::Truncated) }
     }
 
     fn read(bytes: &[u8]) -> Result<Vec<ScannedRecord>, RecordFault> {

@@ -159,10 +159,7 @@ impl Validator {
                 batch.truncate(header.total_bytes());
                 (header, Phase::Crc(None, 0))
             }
-            Err(reason) => (
-                BatchHeader::from_bytes(&[0; HEADER_BYTES]),
-                Phase::Refused(reason),
-            ),
+            Err(reason) => (BatchHeader::from_bytes(&[0; HEADER_BYTES]), Phase::Refused(reason)),
         };
         Validator {
             rules: *rules,
@@ -203,10 +200,7 @@ impl Validator {
                     return Ok(false);
                 };
                 if crc != self.header.crc {
-                    return Err(Reason::CrcMismatch {
-                        stored: self.header.crc,
-                        computed: crc,
-                    });
+                    return Err(Reason::CrcMismatch { stored: self.header.crc, computed: crc });
                 }
                 self.phase = self.open_records()?;
                 Ok(false)
@@ -232,9 +226,7 @@ impl Validator {
     /// Checks the header, now that it is known to be what was sent, and chooses how to go on.
     fn open_records(&self) -> Result<Phase, Reason> {
         let header = &self.header;
-        let source = header
-            .compression()
-            .ok_or(Reason::CodecUnknown(header.compression_id()))?;
+        let source = header.compression().ok_or(Reason::CodecUnknown(header.compression_id()))?;
         check_header(header)?;
         let target = self.rules.compression.codec(source);
         if source == Compression::None && target == Compression::None {
@@ -329,14 +321,9 @@ impl Validator {
         target: Compression,
     ) -> Result<(), Refusal> {
         let max = self.recompressed_bytes_max();
-        let deflated = deflater
-            .finish()
-            .map_err(|error| Refusal::plain(error.into()))?;
+        let deflated = deflater.finish().map_err(|error| Refusal::plain(error.into()))?;
         if deflated.total_bytes > max {
-            return Err(Refusal::plain(Reason::TooLarge {
-                bytes: deflated.total_bytes,
-                max,
-            }));
+            return Err(Refusal::plain(Reason::TooLarge { bytes: deflated.total_bytes, max }));
         }
         let mut header = self.header;
         let flags = header.attributes_with(self.rules.timestamp_type)
@@ -416,15 +403,10 @@ fn check_frame(bytes: &[u8], rules: &ValidateRules) -> Result<BatchHeader, Reaso
         return Err(Reason::NoBatch { version });
     };
     if frame.magic != MAGIC {
-        return Err(Reason::MagicOld {
-            version,
-            magic: frame.magic,
-        });
+        return Err(Reason::MagicOld { version, magic: frame.magic });
     }
     let batch = bytes.get(..frame.total_bytes).unwrap_or(&[]);
-    let attributes = batch
-        .get(ATTRIBUTES_AT..)
-        .and_then(|b| b.first_chunk::<2>());
+    let attributes = batch.get(ATTRIBUTES_AT..).and_then(|b| b.first_chunk::<2>());
     let codec = attributes.map_or(0, |b| i16::from_be_bytes(*b) & COMPRESSION_MASK);
     if version < ZSTD_SINCE_VERSION && codec == i16::from(Compression::Zstd.id()) {
         return Err(Reason::ZstdTooEarly { version });
@@ -432,17 +414,12 @@ fn check_frame(bytes: &[u8], rules: &ValidateRules) -> Result<BatchHeader, Reaso
     if next_frame(bytes.get(frame.total_bytes..).unwrap_or(&[]))?.is_some() {
         return Err(Reason::SecondBatch { version });
     }
-    let base_offset = batch
-        .first_chunk::<8>()
-        .map_or(0, |b| i64::from_be_bytes(*b));
+    let base_offset = batch.first_chunk::<8>().map_or(0, |b| i64::from_be_bytes(*b));
     if base_offset != 0 {
         return Err(Reason::BaseOffset(base_offset));
     }
     if batch.len() > rules.max_message_bytes {
-        return Err(Reason::TooLarge {
-            bytes: batch.len(),
-            max: rules.max_message_bytes,
-        });
+        return Err(Reason::TooLarge { bytes: batch.len(), max: rules.max_message_bytes });
     }
     match batch.first_chunk::<HEADER_BYTES>() {
         Some(raw) => Ok(BatchHeader::from_bytes(raw)),

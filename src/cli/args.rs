@@ -186,25 +186,16 @@ mod tests {
         let config = arguments.load().expect("configuration");
         assert_eq!(config.data_dir, PathBuf::from("/data"));
         assert_eq!(config.listen, "127.0.0.1:1", "--set comes last");
-        assert_eq!(
-            config.advertised_address(),
-            ("broker".to_owned(), Some(9292))
-        );
+        assert_eq!(config.advertised_address(), ("broker".to_owned(), Some(9292)));
         assert_eq!((config.shards, config.memory_bytes), (2, 1 << 30));
         assert_eq!(config.durability, Durability::ProcessCrash);
         assert_eq!(config.advertise, Advertise::Single);
-        assert_eq!(
-            config.metrics_address().map(|address| address.port),
-            Some(9100)
-        );
+        assert_eq!(config.metrics_address().map(|address| address.port), Some(9100));
         assert_eq!(config.num_partitions, 6);
         assert_eq!(config.accept_loss, ["orders-0", "orders-1"]);
         assert_eq!(config.settings.origin("shards"), Origin::CommandLine);
         assert_eq!(config.settings.origin("durability"), Origin::CommandLine);
-        assert_eq!(
-            config.settings.origin("txn_pending_hold_ms"),
-            Origin::Default
-        );
+        assert_eq!(config.settings.origin("txn_pending_hold_ms"), Origin::Default);
     }
 
     #[test]
@@ -217,13 +208,8 @@ mod tests {
 
     #[test]
     fn a_malformed_set_is_one_sentence() {
-        let error = serve(&["--set", "num.partitions"])
-            .load()
-            .expect_err("no value");
-        assert_eq!(
-            error.to_string(),
-            "command line: `--set num.partitions` is not KEY=VALUE"
-        );
+        let error = serve(&["--set", "num.partitions"]).load().expect_err("no value");
+        assert_eq!(error.to_string(), "command line: `--set num.partitions` is not KEY=VALUE");
     }
 
     #[test]

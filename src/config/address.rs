@@ -63,9 +63,8 @@ pub fn split(text: &str) -> Result<(String, Option<u16>), String> {
     if host.is_empty() || host.contains(char::is_whitespace) || (!bracketed && host.contains(':')) {
         return Err("Expected HOST:PORT".to_owned());
     }
-    let port = port
-        .map(|port| port.parse().map_err(|_| format!("`{port}` is not a port")))
-        .transpose()?;
+    let port =
+        port.map(|port| port.parse().map_err(|_| format!("`{port}` is not a port"))).transpose()?;
     Ok((host.to_owned(), port))
 }
 
@@ -75,31 +74,14 @@ mod tests {
 
     #[test]
     fn addresses_read_and_print_back() {
-        for text in [
-            "127.0.0.1:9092",
-            "localhost:0",
-            "[::1]:9092",
-            "broker-1.example:65535",
-        ] {
+        for text in ["127.0.0.1:9092", "localhost:0", "[::1]:9092", "broker-1.example:65535"] {
             assert_eq!(HostPort::parse(text).expect(text).to_string(), text);
         }
         assert_eq!(split("example"), Ok(("example".to_owned(), None)));
         assert_eq!(split("[::1]"), Ok(("::1".to_owned(), None)));
-        for text in [
-            "",
-            ":9092",
-            "::1:9092",
-            "host:",
-            "host:70000",
-            "[::1",
-            "[::1]9092",
-            "a b:1",
-        ] {
+        for text in ["", ":9092", "::1:9092", "host:", "host:70000", "[::1", "[::1]9092", "a b:1"] {
             assert!(HostPort::parse(text).is_err(), "{text}");
         }
-        assert_eq!(
-            HostPort::parse("host:x"),
-            Err("`x` is not a port".to_owned())
-        );
+        assert_eq!(HostPort::parse("host:x"), Err("`x` is not a port".to_owned()));
     }
 }

@@ -485,11 +485,7 @@ pub static ALIASES: &[Alias] = &[
         target: "advertised",
         doc: "One `PLAINTEXT://host:port`; the same as `advertised`.",
     },
-    Alias {
-        name: "log.dirs",
-        target: "data_dir",
-        doc: "One directory; the same as `data_dir`.",
-    },
+    Alias { name: "log.dirs", target: "data_dir", doc: "One directory; the same as `data_dir`." },
 ];
 
 /// Share of one shard's memory for each purpose, in bytes.
@@ -510,11 +506,7 @@ impl BrokerConfig {
     pub fn memory_split(&self) -> MemorySplit {
         let shard = self.memory_bytes / u64::from(self.shards.max(1));
         let part = |share: u64| usize::try_from(shard / share).unwrap_or(usize::MAX);
-        MemorySplit {
-            tail_bytes: part(2),
-            cache_bytes: part(4),
-            connection_bytes: part(4),
-        }
+        MemorySplit { tail_bytes: part(2), cache_bytes: part(4), connection_bytes: part(4) }
     }
 
     /// Size of one file of a shard's ring.

@@ -202,9 +202,7 @@ macro_rules! field_from_str {
     )*};
 }
 
-field_from_str!(
-    bool, i16, i32, i64, u16, u32, u64, usize, f64, String, PathBuf
-);
+field_from_str!(bool, i16, i32, i64, u16, u32, u64, usize, f64, String, PathBuf);
 
 impl<T: FieldValue> FieldValue for Option<T> {
     fn from_canonical(text: Option<&str>) -> Result<Self, String> {
@@ -214,10 +212,7 @@ impl<T: FieldValue> FieldValue for Option<T> {
 
 impl FieldValue for Vec<String> {
     fn from_canonical(text: Option<&str>) -> Result<Self, String> {
-        Ok(split_list(text.unwrap_or(""))
-            .into_iter()
-            .map(str::to_owned)
-            .collect())
+        Ok(split_list(text.unwrap_or("")).into_iter().map(str::to_owned).collect())
     }
 }
 
@@ -227,17 +222,12 @@ fn boolean(name: &str, text: &str) -> Result<bool, String> {
     } else if text.eq_ignore_ascii_case("false") {
         Ok(false)
     } else {
-        Err(invalid(
-            name,
-            text,
-            "Expected value to be either true or false",
-        ))
+        Err(invalid(name, text, "Expected value to be either true or false"))
     }
 }
 
 fn integer<T: std::str::FromStr>(name: &str, text: &str, type_name: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| invalid(name, text, &format!("Not a number of type {type_name}")))
+    text.parse().map_err(|_| invalid(name, text, &format!("Not a number of type {type_name}")))
 }
 
 fn double(name: &str, text: &str) -> Result<String, String> {
@@ -255,18 +245,12 @@ fn check_bounds(name: &str, bounds: Bounds, value: &str) -> Result<(), String> {
         Bounds::OneOf(allowed) => check_one_of(name, value, allowed),
         Bounds::Subset(allowed) => {
             check_distinct(name, value)?;
-            split_list(value)
-                .into_iter()
-                .try_for_each(|item| check_one_of(name, item, allowed))
+            split_list(value).into_iter().try_for_each(|item| check_one_of(name, item, allowed))
         }
         Bounds::Distinct => check_distinct(name, value),
         Bounds::GzipLevel => match value.parse::<i32>() {
             Ok(-1 | 1..=9) => Ok(()),
-            _ => Err(invalid(
-                name,
-                value,
-                "Value must be between 1 and 9 or equal to -1",
-            )),
+            _ => Err(invalid(name, value, "Value must be between 1 and 9 or equal to -1")),
         },
         Bounds::ThrottledReplicas => check_throttled_replicas(name, value),
     }
@@ -280,29 +264,19 @@ fn check_range(
 ) -> Result<(), String> {
     // Whole numbers are compared as such: a 64-bit one does not fit a double.
     let (below, above) = match value.parse::<i64>() {
-        Ok(number) => (
-            least.is_some_and(|l| number < l),
-            most.is_some_and(|m| number > m),
-        ),
+        Ok(number) => (least.is_some_and(|l| number < l), most.is_some_and(|m| number > m)),
         Err(_) => {
             let number: f64 = value.parse().unwrap_or(f64::INFINITY);
-            (
-                least.is_some_and(|l| number < l as f64),
-                most.is_some_and(|m| number > m as f64),
-            )
+            (least.is_some_and(|l| number < l as f64), most.is_some_and(|m| number > m as f64))
         }
     };
     match (below, above, least, most) {
-        (true, _, Some(least), _) => Err(invalid(
-            name,
-            value,
-            &format!("Value must be at least {least}"),
-        )),
-        (_, true, _, Some(most)) => Err(invalid(
-            name,
-            value,
-            &format!("Value must be no more than {most}"),
-        )),
+        (true, _, Some(least), _) => {
+            Err(invalid(name, value, &format!("Value must be at least {least}")))
+        }
+        (_, true, _, Some(most)) => {
+            Err(invalid(name, value, &format!("Value must be no more than {most}")))
+        }
         _ => Ok(()),
     }
 }
@@ -317,14 +291,9 @@ fn check_one_of(name: &str, value: &str, allowed: &[&str]) -> Result<(), String>
 
 fn check_distinct(name: &str, value: &str) -> Result<(), String> {
     let items = split_list(value);
-    let repeated = items
-        .iter()
-        .enumerate()
-        .any(|(index, item)| items[..index].contains(item));
+    let repeated = items.iter().enumerate().any(|(index, item)| items[..index].contains(item));
     if repeated {
-        return Err(format!(
-            "Configuration '{name}' values must not be duplicated."
-        ));
+        return Err(format!("Configuration '{name}' values must not be duplicated."));
     }
     Ok(())
 }
@@ -369,11 +338,7 @@ mod tests {
 
     fn check(kind: Kind, bounds: Bounds, text: &str, expected: Result<&str, &str>) {
         let got = canonical("k", kind, bounds, text);
-        assert_eq!(
-            got.as_deref().map_err(String::as_str),
-            expected,
-            "{kind:?} {text:?}"
-        );
+        assert_eq!(got.as_deref().map_err(String::as_str), expected, "{kind:?} {text:?}");
     }
 
     #[test]
@@ -389,12 +354,7 @@ mod tests {
         check(Kind::AutoInt, Bounds::AtLeast(1), "auto", Ok("auto"));
         check(Kind::AutoBytes, Bounds::AtLeast(1), "2KiB", Ok("2048"));
         check(Kind::List, Bounds::ThrottledReplicas, "*", Ok("*"));
-        check(
-            Kind::List,
-            Bounds::ThrottledReplicas,
-            "0:1, 1:0",
-            Ok("0:1,1:0"),
-        );
+        check(Kind::List, Bounds::ThrottledReplicas, "0:1, 1:0", Ok("0:1,1:0"));
     }
 
     #[test]
@@ -445,11 +405,9 @@ mod tests {
             Kind::List,
             Bounds::ThrottledReplicas,
             "0:1,x",
-            Err(
-                "Invalid value [0:1, x] for configuration k: k must be the literal '*' or a list \
+            Err("Invalid value [0:1, x] for configuration k: k must be the literal '*' or a list \
                  of replicas in the following format: \
-                 [partitionId]:[brokerId],[partitionId]:[brokerId],...",
-            ),
+                 [partitionId]:[brokerId],[partitionId]:[brokerId],..."),
         );
         check(
             Kind::Int,
@@ -466,9 +424,6 @@ mod tests {
         assert_eq!(edit_distance("kitten", "sitting"), 3);
         assert_eq!(edit_distance("", "abc"), 3);
         let names = ["num.partitions", "num.io.threads"];
-        assert_eq!(
-            nearest("num.partition", names.into_iter()),
-            Some("num.partitions")
-        );
+        assert_eq!(nearest("num.partition", names.into_iter()), Some("num.partitions"));
     }
 }

@@ -95,11 +95,7 @@ impl BrokerConfig {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        let host = HostFacts {
-            cores: 2,
-            memory_bytes: 8 << 30,
-            disk_bytes: None,
-        };
+        let host = HostFacts { cores: 2, memory_bytes: 8 << 30, disk_bytes: None };
         load_for_host(None, &overrides, &host)
     }
 
@@ -115,9 +111,7 @@ impl BrokerConfig {
         settings.clear(Origin::Dynamic);
         for (name, value) in alterations {
             if key(name).is_none_or(|key| key.scope != Scope::Dynamic) {
-                return Err(format!(
-                    "Cannot update these configs dynamically: Set({name})"
-                ));
+                return Err(format!("Cannot update these configs dynamically: Set({name})"));
             }
             settings.set(Origin::Dynamic, name, value)?;
         }
@@ -163,27 +157,20 @@ fn layers(file: Option<&Path>, overrides: &[Override]) -> Result<Settings, Confi
     for (name, value) in overrides {
         settings
             .set(Origin::CommandLine, name, value)
-            .map_err(|message| ConfigError::Value {
-                place: "command line".to_owned(),
-                message,
-            })?;
+            .map_err(|message| ConfigError::Value { place: "command line".to_owned(), message })?;
     }
     Ok(settings)
 }
 
 fn read_file(path: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
-        path: path.to_owned(),
-        error,
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
     let table: toml::Table = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
         path: path.to_owned(),
         message: error.to_string().trim().to_owned(),
     })?;
-    read_table(&table, settings).map_err(|message| ConfigError::Value {
-        place: path.display().to_string(),
-        message,
-    })
+    read_table(&table, settings)
+        .map_err(|message| ConfigError::Value { place: path.display().to_string(), message })
 }
 
 fn read_table(table: &toml::Table, settings: &mut Settings) -> Result<(), String> {
@@ -209,9 +196,7 @@ fn read_table(table: &toml::Table, settings: &mut Settings) -> Result<(), String
     }
     for (name, value) in kafka {
         if key(&name).is_some_and(|key| key.scope == Scope::Own) {
-            return Err(format!(
-                "`{name}` belongs at the top level, not in the [kafka] table"
-            ));
+            return Err(format!("`{name}` belongs at the top level, not in the [kafka] table"));
         }
         settings.set(Origin::File, &name, &value)?;
     }
@@ -244,9 +229,7 @@ fn scalar(name: &str, value: &toml::Value) -> Result<String, String> {
         toml::Value::Integer(number) => Ok(number.to_string()),
         toml::Value::Float(number) => Ok(format!("{number:?}")),
         toml::Value::Boolean(flag) => Ok(flag.to_string()),
-        _ => Err(format!(
-            "`{name}` must be a text, a number, a boolean or a list of those"
-        )),
+        _ => Err(format!("`{name}` must be a text, a number, a boolean or a list of those")),
     }
 }
 
@@ -259,12 +242,8 @@ fn finish(mut settings: Settings, host: &HostFacts) -> Result<BrokerConfig, Conf
         settings.set_automatic("memory", memory.to_string());
     }
     if settings.is_automatic("journal.ring.bytes") {
-        let shards = settings
-            .field::<u64>("shards")
-            .map_err(ConfigError::Conflict)?;
-        let files = settings
-            .field::<u64>("journal.ring.files")
-            .map_err(ConfigError::Conflict)?;
+        let shards = settings.field::<u64>("shards").map_err(ConfigError::Conflict)?;
+        let files = settings.field::<u64>("journal.ring.files").map_err(ConfigError::Conflict)?;
         let ring = automatic_ring_bytes(host.disk_bytes, shards, files);
         settings.set_automatic("journal.ring.bytes", ring.to_string());
     }
@@ -289,11 +268,7 @@ fn check(config: &BrokerConfig) -> Result<(), String> {
         let (host, _) =
             address::split(text).map_err(|reason| invalid("advertised", text, &reason))?;
         if matches!(host.as_str(), "0.0.0.0" | "::") {
-            return Err(invalid(
-                "advertised",
-                text,
-                "Clients cannot connect to a wildcard",
-            ));
+            return Err(invalid("advertised", text, "Clients cannot connect to a wildcard"));
         }
     } else if listen.is_wildcard() {
         return Err(format!(
@@ -377,9 +352,7 @@ fn check_pairs(config: &BrokerConfig) -> Result<(), String> {
     ];
     for (low_name, low, high_name, high) in pairs {
         if low > high {
-            return Err(format!(
-                "`{low_name}` ({low}) must not exceed `{high_name}` ({high})"
-            ));
+            return Err(format!("`{low_name}` ({low}) must not exceed `{high_name}` ({high})"));
         }
     }
     Ok(())

@@ -101,11 +101,7 @@ impl Settings {
             let key = key(name)?;
             return Some(default_text(key)?.to_owned());
         }
-        let (_, text) = self
-            .set
-            .get(name)?
-            .iter()
-            .find(|(layer, _)| *layer == origin)?;
+        let (_, text) = self.set.get(name)?.iter().find(|(layer, _)| *layer == origin)?;
         Some(text.clone())
     }
 
@@ -151,10 +147,7 @@ fn row(name: &str) -> &'static Key {
 }
 
 fn unknown(name: &str) -> String {
-    let names = KEYS
-        .iter()
-        .map(|key| key.name)
-        .chain(ALIASES.iter().map(|alias| alias.name));
+    let names = KEYS.iter().map(|key| key.name).chain(ALIASES.iter().map(|alias| alias.name));
     match nearest(name, names) {
         Some(nearest) => format!("unknown key `{name}`; the nearest known key is `{nearest}`"),
         None => format!("unknown key `{name}`"),
@@ -175,11 +168,7 @@ fn alias_value(alias: &Alias, value: &str) -> Result<String, String> {
         .split_once("://")
         .ok_or_else(|| invalid(alias.name, value, "Expected PLAINTEXT://host:port"))?;
     if !scheme.eq_ignore_ascii_case("PLAINTEXT") {
-        return Err(invalid(
-            alias.name,
-            value,
-            "Only PLAINTEXT listeners are supported",
-        ));
+        return Err(invalid(alias.name, value, "Only PLAINTEXT listeners are supported"));
     }
     Ok(match address.strip_prefix(':') {
         Some(port) => format!("0.0.0.0:{port}"),
@@ -201,15 +190,8 @@ pub fn report(settings: &Settings) -> String {
             continue;
         };
         let value = toml_value(key.kind, &text);
-        let automatic = if settings.is_automatic(key.name) {
-            ", auto"
-        } else {
-            ""
-        };
-        lines.push_str(&format!(
-            "{} = {value}  # {origin}{automatic}\n",
-            quoted(key.name)
-        ));
+        let automatic = if settings.is_automatic(key.name) { ", auto" } else { "" };
+        lines.push_str(&format!("{} = {value}  # {origin}{automatic}\n", quoted(key.name)));
     }
     lines
 }
@@ -228,9 +210,5 @@ pub fn toml_value(kind: Kind, canonical: &str) -> String {
 /// A key's name as it is written in the file.
 #[must_use]
 pub fn quoted(name: &str) -> String {
-    if name.contains('.') {
-        format!("\"{name}\"")
-    } else {
-        name.to_owned()
-    }
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }

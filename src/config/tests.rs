@@ -1,34 +1,25 @@
+//! How files, options and defaults are merged, and that `config/broker.toml` tells every key.
+
 use std::fs;
 
 use super::broker::{ALIASES, KEYS};
 use super::settings::{default_text, quoted, toml_value};
 use super::*;
 
-const HOST: HostFacts = HostFacts {
-    cores: 2,
-    memory_bytes: 8 << 30,
-    disk_bytes: Some(1 << 40),
-};
+const HOST: HostFacts = HostFacts { cores: 2, memory_bytes: 8 << 30, disk_bytes: Some(1 << 40) };
 
 fn from_text(text: &str, overrides: &[(&str, &str)]) -> Result<BrokerConfig, String> {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("test.toml");
     fs::write(&path, text).expect("file");
-    let overrides: Vec<Override> = overrides
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    load_for_host(Some(&path), &overrides, &HOST).map_err(|error| {
-        error
-            .to_string()
-            .replace(&path.display().to_string(), "test.toml")
-    })
+    let overrides: Vec<Override> =
+        overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    load_for_host(Some(&path), &overrides, &HOST)
+        .map_err(|error| error.to_string().replace(&path.display().to_string(), "test.toml"))
 }
 
 fn repository_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("config")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
 }
 
 #[test]
@@ -78,10 +69,7 @@ fn later_layers_win_and_origins_are_kept() {
     )
     .expect("configuration");
     assert_eq!(config.num_partitions, 5);
-    assert_eq!(
-        config.settings.origin("num.partitions"),
-        Origin::CommandLine
-    );
+    assert_eq!(config.settings.origin("num.partitions"), Origin::CommandLine);
     assert_eq!(config.settings.origin("memory"), Origin::File);
     assert_eq!(config.settings.origin("data_dir"), Origin::Default);
     assert_eq!(config.log_cleanup_policy, ["compact", "delete"]);
@@ -97,10 +85,7 @@ fn later_layers_win_and_origins_are_kept() {
         "\"num.partitions\" = 5  # command line",
         "\"log.cleanup.policy\" = \"compact,delete\"  # file",
     ] {
-        assert!(
-            report.lines().any(|found| found == line),
-            "{line}\n{report}"
-        );
+        assert!(report.lines().any(|found| found == line), "{line}\n{report}");
     }
 }
 
@@ -115,9 +100,7 @@ fn the_report_loads_as_a_file() {
 #[test]
 fn faults_are_one_sentence_that_names_the_place() {
     for &(text, overrides, expected) in FAULTS {
-        let error = from_text(text, overrides)
-            .map(|_| "no error")
-            .expect_err(expected);
+        let error = from_text(text, overrides).map(|_| "no error").expect_err(expected);
         assert_eq!(error, expected);
     }
     let missing = load_for_host(Some(Path::new("/no/such.toml")), &[], &HOST).expect_err("none");
@@ -127,21 +110,14 @@ fn faults_are_one_sentence_that_names_the_place() {
             .starts_with("cannot read the configuration file /no/such.toml: No such file")
     );
     let broken = from_text("listen = ", &[]).expect_err("syntax");
-    assert!(
-        broken.starts_with("test.toml: TOML parse error at line 1"),
-        "{broken}"
-    );
+    assert!(broken.starts_with("test.toml: TOML parse error at line 1"), "{broken}");
 }
 
 type Sets = &'static [(&'static str, &'static str)];
 
 /// File, command line, complaint.
 const FAULTS: &[(&str, Sets, &str)] = &[
-    (
-        "lisen = \"x\"",
-        &[],
-        "test.toml: unknown key `lisen`; the nearest known key is `listen`",
-    ),
+    ("lisen = \"x\"", &[], "test.toml: unknown key `lisen`; the nearest known key is `listen`"),
     (
         "",
         &[("num.partition", "1")],
@@ -153,11 +129,7 @@ const FAULTS: &[(&str, Sets, &str)] = &[
         "test.toml: unknown key `auto.create.topic.enable`; the nearest known key is \
              `auto.create.topics.enable`",
     ),
-    (
-        "num.partitions = 1",
-        &[],
-        "test.toml: `num.partitions` belongs in the [kafka] table",
-    ),
+    ("num.partitions = 1", &[], "test.toml: `num.partitions` belongs in the [kafka] table"),
     (
         "[kafka]\nshards = 1",
         &[],
@@ -195,11 +167,7 @@ const FAULTS: &[(&str, Sets, &str)] = &[
         &[("listeners", "PLAINTEXT://:9092")],
         "listening on 0.0.0.0:9092 needs `advertised`: the host that clients connect to",
     ),
-    (
-        "",
-        &[("listen", "here")],
-        "Invalid value here for configuration listen: Expected HOST:PORT",
-    ),
+    ("", &[("listen", "here")], "Invalid value here for configuration listen: Expected HOST:PORT"),
     (
         "",
         &[("advertised", "0.0.0.0")],
@@ -246,17 +214,8 @@ fn kafkas_names_of_our_keys_set_them() {
         &[],
     )
     .expect("configuration");
-    assert_eq!(
-        config.listen_address(),
-        HostPort {
-            host: "0.0.0.0".to_owned(),
-            port: 9092
-        }
-    );
-    assert_eq!(
-        config.advertised_address(),
-        ("broker.example".to_owned(), Some(19_092))
-    );
+    assert_eq!(config.listen_address(), HostPort { host: "0.0.0.0".to_owned(), port: 9092 });
+    assert_eq!(config.advertised_address(), ("broker.example".to_owned(), Some(19_092)));
     assert_eq!(config.data_dir, PathBuf::from("/data"));
     assert!(from_text("", &[("log.dirs", "/a,/b")]).is_err());
 }
@@ -264,41 +223,20 @@ fn kafkas_names_of_our_keys_set_them() {
 #[test]
 fn automatic_values_follow_the_host() {
     let on = |host: HostFacts, overrides: &[(&str, &str)]| {
-        let overrides: Vec<Override> = overrides
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
+        let overrides: Vec<Override> =
+            overrides.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         load_for_host(None, &overrides, &host).expect("configuration")
     };
-    let large = HostFacts {
-        cores: 64,
-        memory_bytes: 256 << 30,
-        disk_bytes: Some(4 << 40),
-    };
+    let large = HostFacts { cores: 64, memory_bytes: 256 << 30, disk_bytes: Some(4 << 40) };
     let config = on(large, &[]);
     assert_eq!((config.shards, config.memory_bytes), (64, 8 << 30));
     assert_eq!(config.journal_ring_bytes, 256 << 20);
-    let small = HostFacts {
-        cores: 2,
-        memory_bytes: 1 << 30,
-        disk_bytes: Some(10 << 30),
-    };
+    let small = HostFacts { cores: 2, memory_bytes: 1 << 30, disk_bytes: Some(10 << 30) };
     let config = on(small, &[]);
     assert_eq!((config.shards, config.memory_bytes), (2, 256 << 20));
-    assert_eq!(
-        config.journal_ring_bytes,
-        100 << 20,
-        "2 % of 10 GiB over 2 shards, by 4 MiB"
-    );
-    assert_eq!(
-        on(small, &[("journal.ring.bytes", "1GiB")]).journal_ring_bytes,
-        1 << 30
-    );
-    let tiny = HostFacts {
-        cores: 1,
-        memory_bytes: 1 << 30,
-        disk_bytes: Some(64 << 20),
-    };
+    assert_eq!(config.journal_ring_bytes, 100 << 20, "2 % of 10 GiB over 2 shards, by 4 MiB");
+    assert_eq!(on(small, &[("journal.ring.bytes", "1GiB")]).journal_ring_bytes, 1 << 30);
+    let tiny = HostFacts { cores: 1, memory_bytes: 1 << 30, disk_bytes: Some(64 << 20) };
     let config = on(tiny, &[("message.max.bytes", "1000")]);
     assert_eq!(config.journal_ring_bytes, 4 << 20);
 }
@@ -314,11 +252,7 @@ fn the_largest_batch_is_bounded_by_ring_and_tail() {
     let config = BrokerConfig::with_overrides(&[("memory", "64MiB")]).expect("configuration");
     assert_eq!(
         config.memory_split(),
-        MemorySplit {
-            tail_bytes: 16 << 20,
-            cache_bytes: 8 << 20,
-            connection_bytes: 8 << 20
-        }
+        MemorySplit { tail_bytes: 16 << 20, cache_bytes: 8 << 20, connection_bytes: 8 << 20 }
     );
 }
 
@@ -336,17 +270,13 @@ fn alterations_apply_to_dynamic_keys_only() {
     for key in ["num.partitions", "shards", "no.such.key"] {
         assert_eq!(
             altered(key, "1").map(|_| ()),
-            Err(format!(
-                "Cannot update these configs dynamically: Set({key})"
-            ))
+            Err(format!("Cannot update these configs dynamically: Set({key})"))
         );
     }
     assert_eq!(
         altered("message.max.bytes", "-1").map(|_| ()),
-        Err(
-            "Invalid value -1 for configuration message.max.bytes: Value must be at least 0"
-                .to_owned()
-        )
+        Err("Invalid value -1 for configuration message.max.bytes: Value must be at least 0"
+            .to_owned())
     );
     assert!(altered("message.max.bytes", "999999999").is_err());
 }
@@ -371,10 +301,7 @@ fn broker_toml_names_every_key_with_its_default_and_its_meaning() {
     let text = fs::read_to_string(repository_file("broker.toml")).expect("broker.toml");
     let expected = annotated_defaults();
     if text != expected {
-        let difference = text
-            .lines()
-            .zip(expected.lines())
-            .find(|(found, wanted)| found != wanted);
+        let difference = text.lines().zip(expected.lines()).find(|(found, wanted)| found != wanted);
         panic!("config/broker.toml is not what the table of keys says, first: {difference:?}");
     }
 }

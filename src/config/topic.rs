@@ -129,11 +129,9 @@ pub fn validate(name: &str, value: &str) -> Result<String, String> {
     }
     let text = canonical(name, key.kind, key.bounds, value)?;
     if name == "remote.storage.enable" && text == "true" {
-        return Err(
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be \
+        return Err("Tiered Storage functionality is disabled in the broker. Topic cannot be \
                     configured with remote log storage."
-                .to_owned(),
-        );
+            .to_owned());
     }
     Ok(text)
 }
@@ -155,11 +153,7 @@ pub fn validate_all(
         checked.insert(name.clone(), validate(name, value)?);
     }
     check_fits(&checked, broker)?;
-    let long = |name: &str| {
-        value_text(name, &checked, broker)
-            .parse::<i64>()
-            .unwrap_or(0)
-    };
+    let long = |name: &str| value_text(name, &checked, broker).parse::<i64>().unwrap_or(0);
     let (least, most) = (long("min.compaction.lag.ms"), long("max.compaction.lag.ms"));
     if least > most {
         return Err(format!(
@@ -268,9 +262,7 @@ pub fn describe(
             DescribedConfig {
                 name: key.name,
                 value: Some(value),
-                source: synonyms
-                    .first()
-                    .map_or(ConfigSource::Default, |head| head.source),
+                source: synonyms.first().map_or(ConfigSource::Default, |head| head.source),
                 value_type: key.kind.value_type(),
                 read_only: false,
                 sensitive: false,
@@ -289,35 +281,18 @@ pub fn describe_broker(
     listen: &HostPort,
     advertised: &HostPort,
 ) -> Vec<DescribedConfig> {
-    let mut described: Vec<DescribedConfig> = KEYS
-        .iter()
-        .map(|key| describe_key(broker, key, node_id))
-        .collect();
+    let mut described: Vec<DescribedConfig> =
+        KEYS.iter().map(|key| describe_key(broker, key, node_id)).collect();
     let derived = [
-        (
-            "broker.id",
-            Some(node_id.to_string()),
-            "node.id",
-            ValueType::Int,
-        ),
-        (
-            "listeners",
-            Some(format!("PLAINTEXT://{listen}")),
-            "listen",
-            ValueType::List,
-        ),
+        ("broker.id", Some(node_id.to_string()), "node.id", ValueType::Int),
+        ("listeners", Some(format!("PLAINTEXT://{listen}")), "listen", ValueType::List),
         (
             "advertised.listeners",
             Some(format!("PLAINTEXT://{advertised}")),
             "advertised",
             ValueType::List,
         ),
-        (
-            "log.dirs",
-            broker.settings.text("data_dir"),
-            "data_dir",
-            ValueType::List,
-        ),
+        ("log.dirs", broker.settings.text("data_dir"), "data_dir", ValueType::List),
     ];
     for (name, value, target, value_type) in derived {
         let source = source_of(broker.settings.origin(target));
@@ -328,11 +303,7 @@ pub fn describe_broker(
             value_type,
             read_only: true,
             sensitive: false,
-            synonyms: vec![Synonym {
-                name,
-                value,
-                source,
-            }],
+            synonyms: vec![Synonym { name, value, source }],
             documentation: "Another name of a key of this broker.",
         });
     }
@@ -349,9 +320,7 @@ fn describe_key(broker: &BrokerConfig, key: &Key, node_id: i32) -> DescribedConf
     DescribedConfig {
         name: key.name,
         value,
-        source: synonyms
-            .first()
-            .map_or(ConfigSource::Default, |head| head.source),
+        source: synonyms.first().map_or(ConfigSource::Default, |head| head.source),
         value_type: key.kind.value_type(),
         read_only: key.scope != Scope::Dynamic,
         sensitive: false,
@@ -399,9 +368,7 @@ fn value_text(name: &str, overrides: &BTreeMap<String, String>, broker: &BrokerC
     }
     for origins in ORIGINS_BY_RANK {
         for (synonym, factor) in key.synonyms {
-            let text = origins
-                .iter()
-                .find_map(|origin| broker.settings.text_in(*origin, synonym));
+            let text = origins.iter().find_map(|origin| broker.settings.text_in(*origin, synonym));
             if let Some(text) = text {
                 return scaled(text, *factor);
             }
@@ -421,38 +388,23 @@ fn scaled(text: String, factor: i64) -> String {
 /// What a broker key's value falls back to. As in Kafka, entries before the key's own name are
 /// dropped: those belong to a synonym of higher priority.
 fn broker_synonyms(name: &str, broker: &BrokerConfig) -> Vec<Synonym> {
-    let family: &[&'static str] = FAMILIES
-        .iter()
-        .find(|family| family.contains(&name))
-        .map_or(&[], |family| *family);
+    let family: &[&'static str] =
+        FAMILIES.iter().find(|family| family.contains(&name)).map_or(&[], |family| *family);
     let alone = KEYS.iter().find(|key| key.name == name).map(|key| key.name);
-    let names: Vec<&'static str> = if family.is_empty() {
-        alone.into_iter().collect()
-    } else {
-        family.to_vec()
-    };
+    let names: Vec<&'static str> =
+        if family.is_empty() { alone.into_iter().collect() } else { family.to_vec() };
     let mut synonyms = Vec::new();
     for origins in ORIGINS_BY_RANK {
         for synonym in &names {
             let found = origins.iter().find_map(|origin| {
-                Some((
-                    broker.settings.text_in(*origin, synonym)?,
-                    source_of(*origin),
-                ))
+                Some((broker.settings.text_in(*origin, synonym)?, source_of(*origin)))
             });
             if let Some((value, source)) = found {
-                synonyms.push(Synonym {
-                    name: synonym,
-                    value: Some(value),
-                    source,
-                });
+                synonyms.push(Synonym { name: synonym, value: Some(value), source });
             }
         }
     }
-    synonyms
-        .into_iter()
-        .skip_while(|synonym| synonym.name != name)
-        .collect()
+    synonyms.into_iter().skip_while(|synonym| synonym.name != name).collect()
 }
 
 fn source_of(origin: Origin) -> ConfigSource {
@@ -464,22 +416,15 @@ fn source_of(origin: Origin) -> ConfigSource {
 }
 
 /// Kafka's ranks of a broker value; the command line and the file are one rank, "static".
-const ORIGINS_BY_RANK: &[&[Origin]] = &[
-    &[Origin::Dynamic],
-    &[Origin::CommandLine, Origin::File],
-    &[Origin::Default],
-];
+const ORIGINS_BY_RANK: &[&[Origin]] =
+    &[&[Origin::Dynamic], &[Origin::CommandLine, Origin::File], &[Origin::Default]];
 
 /// Broker keys that set the same thing, highest priority first.
 const FAMILIES: &[&[&str]] = &[
     &["log.roll.ms", "log.roll.hours"],
     &["log.roll.jitter.ms", "log.roll.jitter.hours"],
     &["log.flush.interval.ms", "log.flush.scheduler.interval.ms"],
-    &[
-        "log.retention.ms",
-        "log.retention.minutes",
-        "log.retention.hours",
-    ],
+    &["log.retention.ms", "log.retention.minutes", "log.retention.hours"],
 ];
 
 /// Longest value, as in Kafka.

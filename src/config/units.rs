@@ -37,11 +37,7 @@ pub fn print_milliseconds(milliseconds: u64) -> String {
         return "0ms".to_owned();
     }
     let text = print(milliseconds, &["d", "h", "min", "s"], TIME_UNITS);
-    if text.ends_with(|c: char| c.is_ascii_digit()) {
-        text + "ms"
-    } else {
-        text
-    }
+    if text.ends_with(|c: char| c.is_ascii_digit()) { text + "ms" } else { text }
 }
 
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
@@ -50,20 +46,13 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
     let unit = unit.trim_start();
-    let factor = if unit.is_empty() {
-        1
-    } else {
-        units.iter().find(|(name, _)| *name == unit)?.1
-    };
+    let factor = if unit.is_empty() { 1 } else { units.iter().find(|(name, _)| *name == unit)?.1 };
     number.checked_mul(factor)
 }
 
 fn print(value: u64, preferred: &[&str], units: &[(&str, u64)]) -> String {
     for name in preferred {
-        let factor = units
-            .iter()
-            .find(|(unit, _)| unit == name)
-            .map_or(1, |(_, factor)| *factor);
+        let factor = units.iter().find(|(unit, _)| unit == name).map_or(1, |(_, factor)| *factor);
         if value >= factor && value.is_multiple_of(factor) {
             return format!("{}{name}", value / factor);
         }
@@ -84,14 +73,8 @@ const BYTE_UNITS: &[(&str, u64)] = &[
     ("TB", 1_000_000_000_000),
 ];
 
-const TIME_UNITS: &[(&str, u64)] = &[
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
-    ("min", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+const TIME_UNITS: &[(&str, u64)] =
+    &[("ms", 1), ("s", 1_000), ("m", 60_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 #[cfg(test)]
 mod tests {
@@ -111,16 +94,7 @@ mod tests {
             assert_eq!(print_bytes(bytes), printed);
             assert_eq!(parse_bytes(printed), Ok(bytes));
         }
-        for text in [
-            "",
-            "MiB",
-            "-1",
-            "1.5GiB",
-            "12 parsecs",
-            "64mib",
-            "99999999999TiB",
-            "1 2",
-        ] {
+        for text in ["", "MiB", "-1", "1.5GiB", "12 parsecs", "64mib", "99999999999TiB", "1 2"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

@@ -42,39 +42,22 @@ impl AlignedBuffer {
     /// Ordinary heap memory, for files that are not glommio's.
     #[must_use]
     pub fn heap(length: usize) -> AlignedBuffer {
-        assert!(
-            length > 0 && length.is_multiple_of(BLOCK_ALIGN),
-            "unaligned length {length}"
-        );
+        assert!(length > 0 && length.is_multiple_of(BLOCK_ALIGN), "unaligned length {length}");
         let layout = HeapBuffer::layout(length);
         // SAFETY: the layout has a non-zero size, asserted above.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else {
-            std::alloc::handle_alloc_error(layout)
-        };
-        AlignedBuffer {
-            storage: Storage::Heap(HeapBuffer {
-                memory,
-                capacity: length,
-                length,
-            }),
-        }
+        let Some(memory) = NonNull::new(memory) else { std::alloc::handle_alloc_error(layout) };
+        AlignedBuffer { storage: Storage::Heap(HeapBuffer { memory, capacity: length, length }) }
     }
 
     /// Takes a buffer of glommio's and zeroes it: it comes uninitialised, and what is left over
     /// in it would reach the disk.
     pub(super) fn dma(mut buffer: DmaBuffer) -> AlignedBuffer {
-        assert!(
-            buffer.len().is_multiple_of(BLOCK_ALIGN),
-            "unaligned length {}",
-            buffer.len()
-        );
+        assert!(buffer.len().is_multiple_of(BLOCK_ALIGN), "unaligned length {}", buffer.len());
         // SAFETY: the buffer owns `len` writable bytes; writing zeroes initialises them before
         // any reference to them is made.
         unsafe { std::ptr::write_bytes(buffer.as_mut_ptr(), 0, buffer.len()) };
-        AlignedBuffer {
-            storage: Storage::Dma(Rc::new(buffer)),
-        }
+        AlignedBuffer { storage: Storage::Dma(Rc::new(buffer)) }
     }
 
     /// Length in bytes.
@@ -106,10 +89,7 @@ impl AlignedBuffer {
     pub fn freeze(self, home: &Home) -> FrozenBuffer {
         let written = Rc::new(self);
         let shared = HomeBound::new(&written, Keep::Written(Rc::clone(&written)), home);
-        FrozenBuffer {
-            written,
-            bytes: Bytes::from_owner(shared),
-        }
+        FrozenBuffer { written, bytes: Bytes::from_owner(shared) }
     }
 
     /// The bytes, shareable, from a buffer that was read from a file.
@@ -217,21 +197,13 @@ impl Home {
     #[must_use]
     pub fn new() -> Home {
         let (sender, receiver) = crossbeam_channel::unbounded();
-        Home {
-            thread: std::thread::current().id(),
-            sender,
-            receiver,
-        }
+        Home { thread: std::thread::current().id(), sender, receiver }
     }
 
     /// Frees the buffers whose last reader was on another thread. Bounded by the number of
     /// buffers handed out; call it once a turn. Returns how many it freed.
     pub fn collect(&self) -> usize {
-        assert_eq!(
-            self.thread,
-            std::thread::current().id(),
-            "buffers are freed at home only"
-        );
+        assert_eq!(self.thread, std::thread::current().id(), "buffers are freed at home only");
         self.receiver.try_iter().map(drop).count()
     }
 }
@@ -314,9 +286,7 @@ mod tests {
         let count = Rc::clone(&frozen.written);
         let bytes = frozen.bytes;
         drop(frozen.written);
-        std::thread::spawn(move || drop(bytes))
-            .join()
-            .expect("reader");
+        std::thread::spawn(move || drop(bytes)).join().expect("reader");
         assert_eq!(Rc::strong_count(&count), 2, "not freed by the reader");
         home.collect();
         assert_eq!(Rc::strong_count(&count), 1, "freed at home");

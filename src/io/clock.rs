@@ -13,11 +13,7 @@ use super::Monotonic;
 pub fn now() -> Monotonic {
     let elapsed = START.get_or_init(Instant::now).elapsed();
     // One, not zero: "never" is often written as the default value.
-    Monotonic(
-        u64::try_from(elapsed.as_nanos())
-            .unwrap_or(u64::MAX)
-            .saturating_add(1),
-    )
+    Monotonic(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
 }
 
 /// Wall clock in milliseconds since 1970; 0 if the clock is set before that.
@@ -25,9 +21,7 @@ pub fn now() -> Monotonic {
 pub fn wall_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-        })
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 static START: OnceLock<Instant> = OnceLock::new();

@@ -195,10 +195,7 @@ impl GlommioRuntime {
     #[must_use]
     pub fn new() -> GlommioRuntime {
         GlommioRuntime {
-            random: RefCell::new(RandomPool {
-                words: [0; RANDOM_POOL_WORDS],
-                unused: 0,
-            }),
+            random: RefCell::new(RandomPool { words: [0; RANDOM_POOL_WORDS], unused: 0 }),
         }
     }
 }
@@ -298,9 +295,7 @@ impl RandomPool {
             let mut bytes = [0u8; RANDOM_POOL_WORDS * 8];
             getrandom::fill(&mut bytes).expect("invariant: the kernel has random bytes");
             for (word, bytes) in self.words.iter_mut().zip(bytes.chunks_exact(8)) {
-                *word = bytes
-                    .iter()
-                    .fold(0, |word, &byte| (word << 8) | u64::from(byte));
+                *word = bytes.iter().fold(0, |word, &byte| (word << 8) | u64::from(byte));
             }
             self.unused = RANDOM_POOL_WORDS;
         }
@@ -348,10 +343,7 @@ impl<E> ShardThread<E> {
                 future().await
             })
         }));
-        let _ = self.ends.send(ShardEnd {
-            shard: self.shard,
-            result,
-        });
+        let _ = self.ends.send(ShardEnd { shard: self.shard, result });
     }
 
     fn executor(&self) -> io::Result<LocalExecutor> {
@@ -398,8 +390,7 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 fn process_cpus() -> Option<&'static CpuSet> {
     static CPUS: OnceLock<Option<CpuSet>> = OnceLock::new();
     // The main thread's mask: the calling thread may be pinned already.
-    CPUS.get_or_init(|| sched_getaffinity(rustix::process::getpid().into()).ok())
-        .as_ref()
+    CPUS.get_or_init(|| sched_getaffinity(rustix::process::getpid().into()).ok()).as_ref()
 }
 
 /// Rings of one executor: main, latency and polled.
@@ -419,22 +410,15 @@ mod tests {
     #[test]
     fn shards_run_pinned_with_their_seeds_and_the_first_error_returns() {
         let (sender, receiver) = crossbeam_channel::unbounded();
-        let ended: Result<(), ShardsError<String>> = run_shards(
-            ExecutorOptions::default(),
-            vec!["a", "b", "c"],
-            move |shard, seed| {
+        let ended: Result<(), ShardsError<String>> =
+            run_shards(ExecutorOptions::default(), vec!["a", "b", "c"], move |shard, seed| {
                 let sender = sender.clone();
                 async move {
                     let cpus = sched_getaffinity(None).expect("affinity");
                     let _ = sender.send((shard.0, seed, cpus.count()));
-                    if shard.0 == 1 {
-                        Err(format!("{seed} ends"))
-                    } else {
-                        Ok(())
-                    }
+                    if shard.0 == 1 { Err(format!("{seed} ends")) } else { Ok(()) }
                 }
-            },
-        );
+            });
         let mut seen: Vec<_> = receiver.try_iter().collect();
         seen.sort_unstable();
         assert_eq!(seen, [(0, "a", 1), (1, "b", 1), (2, "c", 1)]);
@@ -447,10 +431,7 @@ mod tests {
             run_shards(ExecutorOptions::default(), vec![()], |_, ()| async {
                 panic!("on purpose");
             });
-        assert_eq!(
-            ended.expect_err("panic").to_string(),
-            "shard 0 panicked: on purpose"
-        );
+        assert_eq!(ended.expect_err("panic").to_string(), "shard 0 panicked: on purpose");
     }
 
     #[test]

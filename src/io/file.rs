@@ -88,10 +88,7 @@ impl Disk for GlommioDisk {
     fn append<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> LocalFuture<'a, io::Result<()>> {
         let (path, content) = (path.to_owned(), content.to_owned());
         Box::pin(blocking(move || {
-            let mut file = fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)?;
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(path)?;
             file.write_all(&content)?;
             file.sync_data()
         }))
@@ -260,11 +257,8 @@ impl GlommioFile {
             copy.as_bytes_mut().copy_from_slice(rest);
             let at = position + done as u64;
             let written = self.file.write_at(copy, at).await.map_err(io_error)?;
-            let step = if written == rest.len() {
-                written
-            } else {
-                written - written % BLOCK_ALIGN
-            };
+            let step =
+                if written == rest.len() { written } else { written - written % BLOCK_ALIGN };
             stuck = step == 0;
             done += step;
         }
@@ -283,15 +277,11 @@ impl GlommioFile {
             if done == length || !done.is_multiple_of(BLOCK_ALIGN) {
                 break;
             }
-            let part = self
-                .read_part(position + done as u64, length - done)
-                .await?;
+            let part = self.read_part(position + done as u64, length - done).await?;
             if part.is_empty() {
                 break;
             }
-            whole
-                .get_or_insert_with(|| BytesMut::from(&first[..]))
-                .extend_from_slice(&part);
+            whole.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&part);
         }
         Ok(whole.map_or(first, BytesMut::freeze))
     }
@@ -321,24 +311,19 @@ async fn own_thread<T: Send + 'static>(
         result: Option<io::Result<T>>,
         waker: Option<Waker>,
     }
-    let slot = Arc::new(Mutex::new(Slot {
-        result: None,
-        waker: None,
-    }));
+    let slot = Arc::new(Mutex::new(Slot { result: None, waker: None }));
     let filled = Arc::clone(&slot);
-    std::thread::Builder::new()
-        .name("disk-sync".to_owned())
-        .spawn(move || {
-            unpin_current_thread();
-            let result = work();
-            let mut slot = filled.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.result = Some(result);
-            let waker = slot.waker.take();
-            drop(slot);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        })?;
+    std::thread::Builder::new().name("disk-sync".to_owned()).spawn(move || {
+        unpin_current_thread();
+        let result = work();
+        let mut slot = filled.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.result = Some(result);
+        let waker = slot.waker.take();
+        drop(slot);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    })?;
     poll_fn(|context| {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         match slot.result.take() {
@@ -422,9 +407,7 @@ fn aligned(value: u64) -> io::Result<()> {
     if value.is_multiple_of(BLOCK_ALIGN as u64) {
         Ok(())
     } else {
-        Err(invalid(
-            "position or length is not a multiple of the block size",
-        ))
+        Err(invalid("position or length is not a multiple of the block size"))
     }
 }
 

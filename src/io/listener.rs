@@ -72,10 +72,7 @@ impl Listener {
     /// This thread's executor is ending.
     pub fn new(socket: TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener {
-            socket: PollableFd::new(socket).map_err(io_error)?,
-            pauses: Cell::new(0),
-        })
+        Ok(Listener { socket: PollableFd::new(socket).map_err(io_error)?, pauses: Cell::new(0) })
     }
 
     /// The address it listens on.

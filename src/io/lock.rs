@@ -50,10 +50,7 @@ impl DirectoryLock {
     /// # Errors
     /// See [`LockError`].
     pub fn acquire(directory: &Path) -> Result<DirectoryLock, LockError> {
-        let unusable = |source| LockError::Unusable {
-            directory: directory.to_owned(),
-            source,
-        };
+        let unusable = |source| LockError::Unusable { directory: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(unusable)?;
         let mut file = OpenOptions::new()
             .read(true)
@@ -91,10 +88,7 @@ fn write_process(file: &mut File) -> io::Result<()> {
 }
 
 fn holder(process: Option<u32>) -> String {
-    process.map_or_else(
-        || "another process".to_owned(),
-        |process| format!("process {process}"),
-    )
+    process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"))
 }
 
 const LOCK_FILE: &str = "lock";

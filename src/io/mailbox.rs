@@ -63,10 +63,7 @@ pub struct MeshLimits {
 
 impl Default for MeshLimits {
     fn default() -> MeshLimits {
-        MeshLimits {
-            queue_messages: MAILBOX_MESSAGES_MAX,
-            requests_max: MAILBOX_REQUESTS_MAX,
-        }
+        MeshLimits { queue_messages: MAILBOX_MESSAGES_MAX, requests_max: MAILBOX_REQUESTS_MAX }
     }
 }
 
@@ -139,10 +136,7 @@ struct Outbox<M> {
 
 impl<M> Default for Outbox<M> {
     fn default() -> Outbox<M> {
-        Outbox {
-            messages: VecDeque::new(),
-            control: 0,
-        }
+        Outbox { messages: VecDeque::new(), control: 0 }
     }
 }
 
@@ -172,11 +166,7 @@ impl<M: Send> Mailbox<M> {
     /// to a shard that has ended is dropped.
     pub fn send(&self, to: ShardId, lane: Lane, message: M) {
         let peer = usize::from(to.0);
-        let envelope = Envelope {
-            from: self.shard,
-            lane,
-            message,
-        };
+        let envelope = Envelope { from: self.shard, lane, message };
         {
             let mut state = self.state.borrow_mut();
             if lane == Lane::Request {
@@ -263,10 +253,7 @@ impl<M: Send> Mailbox<M> {
     /// control message from this shard itself.
     #[must_use]
     pub fn outside_sender(&self) -> OutsideSender<M> {
-        OutsideSender {
-            shard: self.shard,
-            inboxes: Arc::clone(&self.inboxes),
-        }
+        OutsideSender { shard: self.shard, inboxes: Arc::clone(&self.inboxes) }
     }
 
     fn poll_until(&self, context: &mut Context<'_>, done: impl Fn() -> bool) -> Poll<()> {
@@ -428,10 +415,7 @@ pub struct OutsideSender<M> {
 
 impl<M> Clone for OutsideSender<M> {
     fn clone(&self) -> OutsideSender<M> {
-        OutsideSender {
-            shard: self.shard,
-            inboxes: Arc::clone(&self.inboxes),
-        }
+        OutsideSender { shard: self.shard, inboxes: Arc::clone(&self.inboxes) }
     }
 }
 
@@ -439,11 +423,7 @@ impl<M: Send> OutsideSender<M> {
     /// Sends, blocking this thread while the queue is full; false if the shard has ended.
     pub fn send(&self, message: M) -> bool {
         let inbox = &self.inboxes[usize::from(self.shard.0)];
-        let envelope = Envelope {
-            from: self.shard,
-            lane: Lane::Control,
-            message,
-        };
+        let envelope = Envelope { from: self.shard, lane: Lane::Control, message };
         let sent = inbox.sender.send(envelope).is_ok();
         inbox.bell.ring();
         sent
@@ -482,11 +462,7 @@ impl Bell {
         }
         // Nothing there: another ring has taken it and is about to wake the owner, whose next
         // `arm` comes after this look and therefore sees what this ring is for.
-        let waker = self
-            .waker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
             waker.wake();
         }

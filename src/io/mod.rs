@@ -40,10 +40,7 @@ impl Monotonic {
     /// This time plus `milliseconds`.
     #[must_use]
     pub fn plus_ms(self, milliseconds: u64) -> Monotonic {
-        Monotonic(
-            self.0
-                .saturating_add(milliseconds.saturating_mul(1_000_000)),
-        )
+        Monotonic(self.0.saturating_add(milliseconds.saturating_mul(1_000_000)))
     }
 
     /// Whole milliseconds since `earlier`; 0 if `earlier` is later.

@@ -124,11 +124,9 @@ impl TcpStream {
     fn adapt(&self, received: usize, offered: usize) {
         let current = self.read_bytes.get();
         if received == offered && offered >= current {
-            self.read_bytes
-                .set((current * 2).min(STREAM_READ_BYTES_MAX));
+            self.read_bytes.set((current * 2).min(STREAM_READ_BYTES_MAX));
         } else if received < current / 4 {
-            self.read_bytes
-                .set((current / 2).max(STREAM_READ_BYTES_MIN));
+            self.read_bytes.set((current / 2).max(STREAM_READ_BYTES_MIN));
         }
     }
 
@@ -248,11 +246,8 @@ mod tests {
     #[test]
     fn consume_frees_whole_slices_and_cuts_the_next() {
         let check = |sent, expected_first, expected_next: &'static [u8]| {
-            let mut slices = vec![
-                Bytes::from_static(b"abc"),
-                Bytes::new(),
-                Bytes::from_static(b"defg"),
-            ];
+            let mut slices =
+                vec![Bytes::from_static(b"abc"), Bytes::new(), Bytes::from_static(b"defg")];
             assert_eq!(consume(&mut slices, 0, sent), expected_first);
             let next = slices.get(expected_first).cloned().unwrap_or_default();
             assert_eq!(next, expected_next);
@@ -311,11 +306,7 @@ mod tests {
             }
             assert!(back == pattern);
             writer.await;
-            client
-                .socket
-                .get_ref()
-                .shutdown(Shutdown::Write)
-                .expect("shutdown");
+            client.socket.get_ref().shutdown(Shutdown::Write).expect("shutdown");
             assert_eq!(echo.await, pattern.len());
         });
     }
@@ -330,10 +321,7 @@ mod tests {
                 assert!(futures_lite::future::poll_once(&mut read).await.is_none());
             }
             assert_eq!(buffer.capacity(), 0);
-            client
-                .write_all(&mut vec![Bytes::from(vec![1; 25])])
-                .await
-                .expect("write");
+            client.write_all(&mut vec![Bytes::from(vec![1; 25])]).await.expect("write");
             assert_eq!(server.read(&mut buffer, 10).await.expect("read"), 10);
             assert_eq!(server.read(&mut buffer, 10).await.expect("read"), 10);
             assert_eq!(server.read(&mut buffer, 10).await.expect("read"), 5);

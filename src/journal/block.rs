@@ -74,12 +74,7 @@ impl Identity {
         for word in secret.chunks_exact_mut(8) {
             word.copy_from_slice(&random().to_le_bytes());
         }
-        Identity {
-            journal_id,
-            secret: Secret(secret),
-            boot,
-            shard,
-        }
+        Identity { journal_id, secret: Secret(secret), boot, shard }
     }
 }
 
@@ -112,14 +107,7 @@ impl BatchEntry {
     /// The entry of a batch that is not split.
     #[must_use]
     pub fn whole(tp: TopicPartition, append_ms: i64, batch_bytes: u32) -> BatchEntry {
-        BatchEntry {
-            tp,
-            append_ms,
-            batch_bytes,
-            part: 0,
-            part_start: 0,
-            part_bytes: batch_bytes,
-        }
+        BatchEntry { tp, append_ms, batch_bytes, part: 0, part_start: 0, part_bytes: batch_bytes }
     }
 
     /// Whether this part ends the batch.
@@ -205,11 +193,7 @@ pub fn put_batch(buffer: &mut [u8], used: usize, entry: &BatchEntry) -> Range<us
     let start = used + BATCH_ENTRY_BYTES;
     let end = start + entry.part_bytes as usize;
     assert!(end <= buffer.len(), "batch entry past the buffer");
-    let kind = if entry.part == 0 {
-        KIND_BATCH
-    } else {
-        KIND_CONTINUATION
-    };
+    let kind = if entry.part == 0 { KIND_BATCH } else { KIND_CONTINUATION };
     let mut out = Writer { buffer, at: used };
     out.prefix(kind, end - used);
     out.topic_partition(entry.tp);
@@ -269,18 +253,12 @@ pub struct Seal {
 #[must_use]
 pub fn seal(buffer: &mut [u8], used: usize, seal: &Seal, identity: &Identity) -> usize {
     assert!(used >= BLOCK_HEADER_BYTES, "a block without its header");
-    assert!(
-        seal.durable_through < seal.sequence,
-        "durable before written"
-    );
+    assert!(seal.durable_through < seal.sequence, "durable before written");
     let aligned = aligned_bytes(used);
     assert!(aligned <= buffer.len(), "block past its buffer");
     buffer[used..aligned].fill(0);
     let used = u32::try_from(used).expect("invariant: a block is at most 4 GiB");
-    let mut out = Writer {
-        buffer: &mut *buffer,
-        at: 8,
-    };
+    let mut out = Writer { buffer: &mut *buffer, at: 8 };
     out.put(&BLOCK_MAGIC.to_le_bytes());
     out.put(&FORMAT.to_le_bytes());
     out.put(&identity.shard.0.to_le_bytes());
@@ -357,10 +335,7 @@ pub enum BlockFault {
 /// Reads a block header without its checksum: cheap, and proves nothing yet. `bytes` starts at the
 /// block and holds at least [`BLOCK_HEADER_BYTES`].
 pub fn peek(bytes: &[u8], identity: &Identity) -> Result<BlockHeader, BlockFault> {
-    let short = BlockFault::Short {
-        needed: BLOCK_HEADER_BYTES,
-        found: bytes.len(),
-    };
+    let short = BlockFault::Short { needed: BLOCK_HEADER_BYTES, found: bytes.len() };
     let mut cursor = Cursor::new(bytes.get(8..BLOCK_HEADER_BYTES).ok_or(short)?);
     if cursor.u32().ok_or(short)? != BLOCK_MAGIC {
         return Err(BlockFault::Magic);
@@ -399,10 +374,7 @@ pub fn peek(bytes: &[u8], identity: &Identity) -> Result<BlockHeader, BlockFault
 pub fn check(bytes: &[u8], identity: &Identity) -> Result<BlockHeader, BlockFault> {
     let header = peek(bytes, identity)?;
     let needed = header.aligned_bytes();
-    let block = bytes.get(..needed).ok_or(BlockFault::Short {
-        needed,
-        found: bytes.len(),
-    })?;
+    let block = bytes.get(..needed).ok_or(BlockFault::Short { needed, found: bytes.len() })?;
     let stored = Cursor::new(block).u64().ok_or(BlockFault::Checksum)?;
     if stored != block_checksum(block, identity) {
         return Err(BlockFault::Checksum);
@@ -445,29 +417,19 @@ impl Entries {
     /// The entries of `block`, whose checked header is `header`.
     #[must_use]
     pub fn new(block: Bytes, header: BlockHeader) -> Entries {
-        Entries {
-            block,
-            header,
-            at: BLOCK_HEADER_BYTES,
-            left: header.entries,
-        }
+        Entries { block, header, at: BLOCK_HEADER_BYTES, left: header.entries }
     }
 
     fn read_one(&self) -> Result<(Entry, usize), &'static str> {
         let used = self.header.used_bytes as usize;
-        let bytes = self
-            .block
-            .get(self.at..used)
-            .ok_or("the block is shorter than it says")?;
+        let bytes = self.block.get(self.at..used).ok_or("the block is shorter than it says")?;
         let mut cursor = Cursor::new(bytes);
         let short = "the entry is cut short";
         let kind = cursor.u8().ok_or(short)?;
         let version = cursor.u8().ok_or(short)?;
         let zero = cursor.u16().ok_or(short)?;
         let length = cursor.u32().ok_or(short)? as usize;
-        let body = cursor
-            .take(length)
-            .ok_or("the entry is longer than its block")?;
+        let body = cursor.take(length).ok_or("the entry is longer than its block")?;
         if version != ENTRY_VERSION || zero != 0 {
             return Err("the entry version is unknown");
         }
@@ -480,10 +442,7 @@ impl Entries {
                 if !entry.is_consistent() || (entry.part == 0) != (kind == KIND_BATCH) {
                     return Err("the batch entry contradicts itself");
                 }
-                Entry::Batch(
-                    entry,
-                    self.block.slice(end - entry.part_bytes as usize..end),
-                )
+                Entry::Batch(entry, self.block.slice(end - entry.part_bytes as usize..end))
             }
             KIND_LOG_START_ADVANCED | KIND_EPOCH_STARTED | KIND_PARTITION_DROPPED => {
                 let entry = read_control(kind, tp, &mut body).ok_or(short)?;
@@ -516,11 +475,7 @@ impl Iterator for Entries {
                 Some(Ok(entry))
             }
             Err(what) => {
-                let fault = EntryFault {
-                    sequence: self.header.sequence,
-                    at: self.at,
-                    what,
-                };
+                let fault = EntryFault { sequence: self.header.sequence, at: self.at, what };
                 self.left = 0;
                 self.at = self.header.used_bytes as usize;
                 Some(Err(fault))
@@ -546,10 +501,9 @@ fn read_batch(tp: TopicPartition, body: &mut Cursor<'_>) -> Option<BatchEntry> {
 
 fn read_control(kind: u8, tp: TopicPartition, body: &mut Cursor<'_>) -> Option<ControlEntry> {
     Some(match kind {
-        KIND_LOG_START_ADVANCED => ControlEntry::LogStartAdvanced {
-            tp,
-            offset: Offset(body.i64()?),
-        },
+        KIND_LOG_START_ADVANCED => {
+            ControlEntry::LogStartAdvanced { tp, offset: Offset(body.i64()?) }
+        }
         KIND_EPOCH_STARTED => ControlEntry::EpochStarted {
             tp,
             epoch: LeaderEpoch(body.i32()?),
@@ -591,10 +545,7 @@ impl FileHeader {
     pub fn encode_into(&self, out: &mut [u8]) {
         let block = &mut out[..BLOCK_ALIGN];
         block.fill(0);
-        let mut writer = Writer {
-            buffer: &mut *block,
-            at: 8,
-        };
+        let mut writer = Writer { buffer: &mut *block, at: 8 };
         writer.put(&FILE_MAGIC.to_le_bytes());
         writer.put(&FORMAT.to_le_bytes());
         writer.put(&self.identity.shard.0.to_le_bytes());
@@ -637,16 +588,7 @@ impl FileHeader {
         if file >= files {
             return Err(damaged);
         }
-        Ok(FileHeader {
-            identity: Identity {
-                journal_id,
-                secret,
-                boot,
-                shard,
-            },
-            file,
-            geometry,
-        })
+        Ok(FileHeader { identity: Identity { journal_id, secret, boot, shard }, file, geometry })
     }
 }
 

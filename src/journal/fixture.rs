@@ -29,17 +29,10 @@ impl File for MemoryFile {
     }
 
     fn read_at(&self, position: u64, length: usize) -> LocalFuture<'_, io::Result<Bytes>> {
-        assert!(
-            position.is_multiple_of(4096) && length.is_multiple_of(4096),
-            "unaligned read"
-        );
+        assert!(position.is_multiple_of(4096) && length.is_multiple_of(4096), "unaligned read");
         self.longest_read.set(self.longest_read.get().max(length));
         let end = position + length as u64;
-        if self
-            .fails_at
-            .get()
-            .is_some_and(|at| (position..end).contains(&at))
-        {
+        if self.fails_at.get().is_some_and(|at| (position..end).contains(&at)) {
             return Box::pin(async { Err(io::Error::from_raw_os_error(5)) });
         }
         let content = self.content.borrow();
@@ -71,18 +64,14 @@ impl File for MemoryFile {
 }
 
 pub(super) fn tp(n: u8) -> TopicPartition {
-    TopicPartition {
-        topic: TopicId([n; 16]),
-        partition: PartitionIndex(i32::from(n)),
-    }
+    TopicPartition { topic: TopicId([n; 16]), partition: PartitionIndex(i32::from(n)) }
 }
 
 pub(super) fn identity(boot: u32) -> Identity {
     let mut state = u64::from(boot);
     Identity::generate(BootNumber(boot), ShardId(2), || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state
     })
 }
@@ -94,13 +83,7 @@ pub(super) const BLOCK: u32 = 16 * 1024;
 #[derive(Clone)]
 pub(super) enum Put {
     Whole(u8, Vec<u8>),
-    Part {
-        n: u8,
-        total: u32,
-        part: u32,
-        start: u32,
-        bytes: Vec<u8>,
-    },
+    Part { n: u8, total: u32, part: u32, start: u32, bytes: Vec<u8> },
     Control(ControlEntry),
 }
 
@@ -116,11 +99,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(boot: u32, first_sequence: u64) -> Disk {
-        Disk::sized(
-            Geometry::new(4, FILE_BYTES, BLOCK).expect("geometry"),
-            boot,
-            first_sequence,
-        )
+        Disk::sized(Geometry::new(4, FILE_BYTES, BLOCK).expect("geometry"), boot, first_sequence)
     }
 
     pub(super) fn sized(geometry: Geometry, boot: u32, first_sequence: u64) -> Disk {
@@ -173,13 +152,7 @@ impl Disk {
                     continue;
                 }
                 Put::Whole(n, bytes) => (BatchEntry::whole(tp(*n), 77, bytes.len() as u32), bytes),
-                Put::Part {
-                    n,
-                    total,
-                    part,
-                    start,
-                    bytes,
-                } => {
+                Put::Part { n, total, part, start, bytes } => {
                     let entry = BatchEntry {
                         tp: tp(*n),
                         append_ms: 77,
@@ -217,10 +190,7 @@ impl Disk {
     }
 
     pub(super) fn as_files(&self) -> Vec<Option<Rc<dyn File>>> {
-        self.files
-            .iter()
-            .map(|file| Some(Rc::clone(file) as Rc<dyn File>))
-            .collect()
+        self.files.iter().map(|file| Some(Rc::clone(file) as Rc<dyn File>)).collect()
     }
 
     pub(super) fn expected(&self) -> Expected {

@@ -185,16 +185,7 @@ impl Image {
         if cursor.remaining() != 0 {
             return Err(ImageFault::Row { row: count });
         }
-        Ok(Image {
-            boot,
-            shard,
-            start: Start {
-                point,
-                durable_through,
-            },
-            clean,
-            rows,
-        })
+        Ok(Image { boot, shard, start: Start { point, durable_through }, clean, rows })
     }
 }
 
@@ -255,11 +246,7 @@ pub fn encode_row(row: &PartitionRow) -> Vec<u8> {
         out.extend_from_slice(&offset.0.to_le_bytes());
     }
     out.extend_from_slice(&row.segment_bytes.to_le_bytes());
-    for length in [
-        row.index_bytes,
-        row.time_index_bytes,
-        row.transaction_index_bytes,
-    ] {
+    for length in [row.index_bytes, row.time_index_bytes, row.transaction_index_bytes] {
         out.extend_from_slice(&length.to_le_bytes());
     }
     put_count(&mut out, row.epochs.len());
@@ -332,10 +319,7 @@ fn decode_row(bytes: &[u8]) -> Option<PartitionRow> {
             let stranded_bytes = cursor.u64()?;
             let length = cursor.count(1)?;
             let reason = std::str::from_utf8(cursor.take(length)?).ok()?.to_owned();
-            Some(OfflineRow {
-                reason,
-                stranded_bytes,
-            })
+            Some(OfflineRow { reason, stranded_bytes })
         }
         _ => return None,
     };

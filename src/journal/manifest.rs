@@ -121,16 +121,12 @@ impl Manifest {
     pub fn decode(bytes: &[u8]) -> Result<Manifest, ManifestFault> {
         let damaged = |what: &str| ManifestFault::Damaged(what.to_owned());
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
-        let (head, body) = text
-            .split_once('\n')
-            .ok_or_else(|| damaged("it has no head"))?;
+        let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has no head"))?;
         let words: Vec<&str> = head.split(' ').collect();
         let &[MARK, format, checksum] = words.as_slice() else {
             return Err(damaged("it is not a manifest"));
         };
-        let format: u32 = format
-            .parse()
-            .map_err(|_| damaged("its format is no number"))?;
+        let format: u32 = format.parse().map_err(|_| damaged("its format is no number"))?;
         if format > FORMAT {
             return Err(ManifestFault::Newer(format));
         }
@@ -141,12 +137,7 @@ impl Manifest {
             serde_json::from_str(body).map_err(|fault| damaged(&fault.to_string()))?;
         let mut rings = Vec::new();
         for ring in stored.rings {
-            if !ring
-                .files
-                .iter()
-                .chain([&ring.image])
-                .all(|path| stays_below_journal(path))
-            {
+            if !ring.files.iter().chain([&ring.image]).all(|path| stays_below_journal(path)) {
                 return Err(damaged("a path leaves journal/"));
             }
             rings.push(RingEntry {
@@ -189,10 +180,7 @@ struct StoredRing {
 }
 
 fn stays_below_journal(path: &Path) -> bool {
-    path.starts_with(JOURNAL)
-        && path
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)))
+    path.starts_with(JOURNAL) && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 // --- Names below the data directory ----------------------------------------------------------
@@ -377,10 +365,7 @@ mod tests {
     #[test]
     fn a_newer_manifest_is_refused_by_name() {
         let text = VERSION_1.replace("-manifest 1", "-manifest 2");
-        assert_eq!(
-            Manifest::decode(&summed(&text)),
-            Err(ManifestFault::Newer(2))
-        );
+        assert_eq!(Manifest::decode(&summed(&text)), Err(ManifestFault::Newer(2)));
         assert_eq!(
             ManifestFault::Newer(2).to_string(),
             "journal/manifest has format 2, this version of Ringlog knows up to 1: start this \
@@ -425,31 +410,14 @@ mod tests {
 
     #[test]
     fn names_are_fixed() {
-        let tp = TopicPartition {
-            topic: TopicId([0xfb; 16]),
-            partition: PartitionIndex(42),
-        };
+        let tp = TopicPartition { topic: TopicId([0xfb; 16]), partition: PartitionIndex(42) };
         assert_eq!(manifest_path(), Path::new("journal/manifest"));
-        assert_eq!(
-            image_path(BootNumber(3), ShardId(1)),
-            Path::new("journal/3/image-1")
-        );
-        assert_eq!(
-            ring_file_path(ShardId(1), 2),
-            Path::new("journal/rings/1.2")
-        );
+        assert_eq!(image_path(BootNumber(3), ShardId(1)), Path::new("journal/3/image-1"));
+        assert_eq!(ring_file_path(ShardId(1), 2), Path::new("journal/rings/1.2"));
         let stranded = "-_v7-_v7-_v7-_v7-_v7-w-42";
-        assert_eq!(
-            stranded_path(tp),
-            Path::new("journal/stranded").join(stranded)
-        );
+        assert_eq!(stranded_path(tp), Path::new("journal/stranded").join(stranded));
         assert_eq!(stranded_partition(stranded), Some(tp));
-        for other in [
-            "",
-            "-_v7-_v7-_v7-_v7-_v7-w-042",
-            "-_v7-_v7-_v7-_v7-_v7-w--1",
-            "a-1",
-        ] {
+        for other in ["", "-_v7-_v7-_v7-_v7-_v7-w-042", "-_v7-_v7-_v7-_v7-_v7-w--1", "a-1"] {
             assert_eq!(stranded_partition(other), None, "{other}");
         }
     }
@@ -458,23 +426,14 @@ mod tests {
     fn the_format_file_refuses_what_is_newer() {
         assert_eq!(encode_data_format(), b"ringlog-data 1\n");
         assert_eq!(check_data_format(b"ringlog-data 1\n"), Ok(1));
-        assert_eq!(
-            check_data_format(b"ringlog-data 2\n"),
-            Err(DataFormatFault::Newer(2))
-        );
+        assert_eq!(check_data_format(b"ringlog-data 2\n"), Err(DataFormatFault::Newer(2)));
         assert_eq!(
             DataFormatFault::Newer(2).to_string(),
             "the data directory has on-disk format 2, this version of Ringlog knows up to 1: \
              start it with a newer version"
         );
-        let bad: [&[u8]; 6] = [
-            b"",
-            b"ringlog-data 1",
-            b"ringlog-data 0\n",
-            b"1\n",
-            b"ringlog-data x\n",
-            b"\xff\n",
-        ];
+        let bad: [&[u8]; 6] =
+            [b"", b"ringlog-data 1", b"ringlog-data 0\n", b"1\n", b"ringlog-data x\n", b"\xff\n"];
         for content in bad {
             assert_eq!(check_data_format(content), Err(DataFormatFault::Damaged));
         }

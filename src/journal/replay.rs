@@ -241,13 +241,7 @@ pub fn judge(
         good,
         later: rest.to_vec(),
         end,
-        verdict: verdict(
-            rest,
-            end,
-            image_knows,
-            highest_sequence,
-            holes_are_legitimate,
-        ),
+        verdict: verdict(rest, end, image_knows, highest_sequence, holes_are_legitimate),
         highest_sequence,
     }
 }
@@ -265,9 +259,7 @@ fn verdict(
         Some(block) => Proof::Block(block.sequence),
         None if end != NOWHERE && image_knows >= missing => Proof::Image,
         None => {
-            return Verdict::TornTail {
-                discarded_blocks: later.len() as u64,
-            };
+            return Verdict::TornTail { discarded_blocks: later.len() as u64 };
         }
     };
     if holes_are_legitimate {
@@ -277,11 +269,7 @@ fn verdict(
             lost_blocks: highest.0.saturating_sub(missing.0).saturating_add(1),
         }
     } else {
-        Verdict::Damaged {
-            sequence: missing,
-            position: end.position,
-            proof,
-        }
+        Verdict::Damaged { sequence: missing, position: end.position, proof }
     }
 }
 
@@ -291,18 +279,10 @@ fn oldest_point(blocks: &[BlockHeader], geometry: &Geometry) -> JournalPoint {
     let Some(newest) = blocks.last() else {
         return NOWHERE;
     };
-    let head = newest
-        .position
-        .saturating_add(newest.aligned_bytes() as u64);
+    let head = newest.position.saturating_add(newest.aligned_bytes() as u64);
     let horizon = head.saturating_sub(geometry.ring_bytes());
-    let oldest = blocks
-        .iter()
-        .find(|block| block.position >= horizon)
-        .unwrap_or(newest);
-    JournalPoint {
-        position: oldest.position,
-        sequence: oldest.sequence,
-    }
+    let oldest = blocks.iter().find(|block| block.position >= horizon).unwrap_or(newest);
+    JournalPoint { position: oldest.position, sequence: oldest.sequence }
 }
 
 // --- Second pass -----------------------------------------------------------------------------
@@ -415,24 +395,18 @@ impl<'a> Replay<'a> {
             }
             Some(_) => return Ok(false),
         };
-        let (identity, geometry) = self
-            .scan
-            .ring
-            .as_ref()
-            .expect("invariant: blocks come from an identified ring");
+        let (identity, geometry) =
+            self.scan.ring.as_ref().expect("invariant: blocks come from an identified ring");
         let (file, offset) = geometry.locate(header.position);
         let length = header.aligned_bytes();
-        let bytes = self
-            .window
-            .read(self.files, file, offset, length, geometry.file_bytes())
-            .await?;
+        let bytes =
+            self.window.read(self.files, file, offset, length, geometry.file_bytes()).await?;
         if block::check(&bytes, identity) != Ok(header) {
             return Err(ReplayError::Changed(header.sequence));
         }
         // Across a gap no batch can be joined: a middle part may be what is missing.
-        let follows = self
-            .last_sequence
-            .is_none_or(|last| last.0.checked_add(1) == Some(header.sequence.0));
+        let follows =
+            self.last_sequence.is_none_or(|last| last.0.checked_add(1) == Some(header.sequence.0));
         if !follows {
             self.torn_batches += self.unfinished.len() as u64;
             self.unfinished.clear();
@@ -471,21 +445,13 @@ impl<'a> Replay<'a> {
                     part_start: entry.part_start.saturating_add(entry.part_bytes),
                     ..entry
                 };
-                let unfinished = Unfinished {
-                    next,
-                    bytes: so_far,
-                };
+                let unfinished = Unfinished { next, bytes: so_far };
                 self.unfinished.insert(entry.tp, unfinished);
                 return None;
             }
             so_far.freeze()
         };
-        Some(Replayed::Batch {
-            tp: entry.tp,
-            append_ms: entry.append_ms,
-            bytes,
-            sequence,
-        })
+        Some(Replayed::Batch { tp: entry.tp, append_ms: entry.append_ms, bytes, sequence })
     }
 
     fn forget(&mut self, tp: TopicPartition) {
@@ -496,17 +462,8 @@ impl<'a> Replay<'a> {
 }
 
 fn continues(expected: &BatchEntry, entry: &BatchEntry) -> bool {
-    (
-        entry.batch_bytes,
-        entry.part,
-        entry.part_start,
-        entry.append_ms,
-    ) == (
-        expected.batch_bytes,
-        expected.part,
-        expected.part_start,
-        expected.append_ms,
-    )
+    (entry.batch_bytes, entry.part, entry.part_start, entry.append_ms)
+        == (expected.batch_bytes, expected.part, expected.part_start, expected.append_ms)
 }
 
 // --- Reading files ---------------------------------------------------------------------------
@@ -519,9 +476,7 @@ async fn find_header(
     let mut found: Option<(Identity, Geometry)> = None;
     let mut lost = 0;
     for file in 0..u32::try_from(files.len()).unwrap_or(u32::MAX) {
-        let bytes = window
-            .read(files, file, 0, BLOCK_ALIGN, BLOCK_ALIGN as u64)
-            .await?;
+        let bytes = window.read(files, file, 0, BLOCK_ALIGN, BLOCK_ALIGN as u64).await?;
         let header = match FileHeader::decode(&bytes) {
             Ok(header) => header,
             Err(_) => {
@@ -563,9 +518,7 @@ async fn find_blocks(
     let file_bytes = geometry.file_bytes();
     let mut offset = BLOCK_ALIGN as u64;
     while offset < file_bytes {
-        let start = window
-            .read(files, file, offset, BLOCK_ALIGN, file_bytes)
-            .await?;
+        let start = window.read(files, file, offset, BLOCK_ALIGN, file_bytes).await?;
         if start.len() < BLOCK_HEADER_BYTES {
             // The file is missing or was cut short here.
             return Ok(());
@@ -615,19 +568,12 @@ impl Window {
         };
         let ahead = usize::try_from(limit - offset).unwrap_or(usize::MAX);
         let wanted = ahead.min(JOURNAL_REPLAY_CHUNK_BYTES).max(length);
-        let bytes = source
-            .read_at(offset, wanted)
-            .await
-            .map_err(|source| ReplayError::Read {
-                file,
-                offset,
-                source,
-            })?;
-        *self = Window {
+        let bytes = source.read_at(offset, wanted).await.map_err(|source| ReplayError::Read {
             file,
             offset,
-            bytes: bytes.slice(..bytes.len().min(wanted)),
-        };
+            source,
+        })?;
+        *self = Window { file, offset, bytes: bytes.slice(..bytes.len().min(wanted)) };
         Ok(self.bytes.slice(..self.bytes.len().min(length)))
     }
 
@@ -642,10 +588,7 @@ impl Window {
 }
 
 /// The end of a ring that nothing is known of.
-const NOWHERE: JournalPoint = JournalPoint {
-    position: 0,
-    sequence: JournalSequence(0),
-};
+const NOWHERE: JournalPoint = JournalPoint { position: 0, sequence: JournalSequence(0) };
 
 #[cfg(test)]
 mod tests;

@@ -50,24 +50,14 @@ impl Geometry {
         file_bytes: u64,
         block_bytes_max: u32,
     ) -> Result<Geometry, GeometryFault> {
-        let geometry = Geometry {
-            files,
-            file_bytes,
-            block_bytes_max,
-        };
-        let fault = GeometryFault {
-            files,
-            file_bytes,
-            block_bytes_max,
-        };
+        let geometry = Geometry { files, file_bytes, block_bytes_max };
+        let fault = GeometryFault { files, file_bytes, block_bytes_max };
         let block = u64::from(block_bytes_max);
         if !file_bytes.is_multiple_of(ALIGN)
             || !block.is_multiple_of(ALIGN)
             || !(2 * ALIGN..=BLOCK_BYTES_LIMIT).contains(&block)
             || file_bytes < block.saturating_add(ALIGN)
-            || file_bytes
-                .checked_mul(u64::from(files))
-                .is_none_or(|ring| ring > RING_BYTES_LIMIT)
+            || file_bytes.checked_mul(u64::from(files)).is_none_or(|ring| ring > RING_BYTES_LIMIT)
         {
             return Err(fault);
         }
@@ -115,17 +105,9 @@ impl Geometry {
     #[must_use]
     pub fn position_of_next(&self, position: u64, aligned: u64) -> u64 {
         let in_file = position % self.file_bytes;
-        let start = if in_file == 0 {
-            position + ALIGN
-        } else {
-            position
-        };
+        let start = if in_file == 0 { position + ALIGN } else { position };
         let file_end = position - in_file + self.file_bytes;
-        if start + aligned <= file_end {
-            start
-        } else {
-            file_end + ALIGN
-        }
+        if start + aligned <= file_end { start } else { file_end + ALIGN }
     }
 
     /// Largest batch this ring takes: a quarter of it.
@@ -174,9 +156,7 @@ impl Geometry {
         let parts = if batch_bytes <= self.part_bytes_max() {
             1
         } else {
-            1 + batch_bytes
-                .saturating_sub(1)
-                .div_ceil(self.part_bytes_max())
+            1 + batch_bytes.saturating_sub(1).div_ceil(self.part_bytes_max())
         };
         let per_part = (BLOCK_HEADER_BYTES + BATCH_ENTRY_BYTES) as u64 + ALIGN - 1;
         batch_bytes.saturating_add(parts.saturating_mul(per_part))
@@ -260,10 +240,7 @@ impl Ring {
         assert!(first_sequence.0 > 0, "sequence 0 means none");
         Ring {
             geometry,
-            head: JournalPoint {
-                position: 0,
-                sequence: first_sequence,
-            },
+            head: JournalPoint { position: 0, sequence: first_sequence },
             tail: 0,
             reserved: 0,
         }
@@ -333,19 +310,13 @@ impl Ring {
     /// Whether [`Ring::reserve`] would succeed.
     #[must_use]
     pub fn has_room(&self, block_bytes: u64, purpose: Purpose) -> bool {
-        let mut trial = Ring {
-            geometry: self.geometry,
-            ..*self
-        };
+        let mut trial = Ring { geometry: self.geometry, ..*self };
         trial.reserve(block_bytes, purpose).is_ok()
     }
 
     /// Ends a reservation. For one that was used: after its last block was placed, not before.
     pub fn settle(&mut self, reservation: Reservation) {
-        assert!(
-            reservation.bytes <= self.reserved,
-            "settled twice or in another ring"
-        );
+        assert!(reservation.bytes <= self.reserved, "settled twice or in another ring");
         self.reserved -= reservation.bytes;
     }
 
@@ -369,26 +340,15 @@ impl Ring {
             self.tail
         );
         let sequence = self.head.sequence;
-        self.head = JournalPoint {
-            position: end,
-            sequence: JournalSequence(sequence.0 + 1),
-        };
+        self.head = JournalPoint { position: end, sequence: JournalSequence(sequence.0 + 1) };
         let (file, offset) = self.geometry.locate(position);
-        Placement {
-            sequence,
-            position,
-            file,
-            offset,
-        }
+        Placement { sequence, position, file, offset }
     }
 
     /// Gives space below `point` back for reuse: only after an image that starts at `point` is
     /// durable. Older points than the last are ignored.
     pub fn release_through(&mut self, point: JournalPoint) {
-        assert!(
-            point.position <= self.head.position,
-            "release of what is not written"
-        );
+        assert!(point.position <= self.head.position, "release of what is not written");
         self.tail = self.tail.max(point.position);
     }
 }

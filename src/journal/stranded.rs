@@ -55,28 +55,15 @@ impl StrandedEntry {
     #[must_use]
     pub fn from_replayed(entry: &Replayed) -> Option<(TopicPartition, StrandedEntry)> {
         match entry {
-            Replayed::Batch {
-                tp,
-                append_ms,
-                bytes,
-                ..
-            } => Some((
-                *tp,
-                StrandedEntry::Batch {
-                    append_ms: *append_ms,
-                    bytes: bytes.clone(),
-                },
-            )),
+            Replayed::Batch { tp, append_ms, bytes, .. } => {
+                Some((*tp, StrandedEntry::Batch { append_ms: *append_ms, bytes: bytes.clone() }))
+            }
             Replayed::Control(ControlEntry::LogStartAdvanced { tp, offset }) => {
                 Some((*tp, StrandedEntry::LogStartAdvanced { offset: *offset }))
             }
-            Replayed::Control(ControlEntry::EpochStarted { tp, epoch, start }) => Some((
-                *tp,
-                StrandedEntry::EpochStarted {
-                    epoch: *epoch,
-                    start: *start,
-                },
-            )),
+            Replayed::Control(ControlEntry::EpochStarted { tp, epoch, start }) => {
+                Some((*tp, StrandedEntry::EpochStarted { epoch: *epoch, start: *start }))
+            }
             Replayed::Control(ControlEntry::PartitionDropped { .. }) => None,
         }
     }
@@ -242,9 +229,7 @@ impl StrandedReader {
         if format != FORMAT {
             return Err(StrandedFault::Format(format));
         }
-        (head == encode_head(self.tp).as_slice())
-            .then_some(())
-            .ok_or(fault)
+        (head == encode_head(self.tp).as_slice()).then_some(()).ok_or(fault)
     }
 
     fn end(&mut self) -> Option<StrandedEntry> {
@@ -263,16 +248,11 @@ fn decode_record(mut record: Bytes) -> Option<StrandedEntry> {
     if kind == KIND_BATCH {
         let append_ms = i64::from_le_bytes(*record.first_chunk()?);
         record.advance(8);
-        return (!record.is_empty()).then_some(StrandedEntry::Batch {
-            append_ms,
-            bytes: record,
-        });
+        return (!record.is_empty()).then_some(StrandedEntry::Batch { append_ms, bytes: record });
     }
     let mut body = Cursor::new(&record);
     let entry = match kind {
-        KIND_LOG_START_ADVANCED => StrandedEntry::LogStartAdvanced {
-            offset: Offset(body.i64()?),
-        },
+        KIND_LOG_START_ADVANCED => StrandedEntry::LogStartAdvanced { offset: Offset(body.i64()?) },
         KIND_EPOCH_STARTED => StrandedEntry::EpochStarted {
             epoch: LeaderEpoch(body.i32()?),
             start: Offset(body.i64()?),

@@ -33,10 +33,7 @@ pub async fn verify_shard(
     files: &RingFiles,
     kernel_boot_id_now: &str,
 ) -> Vec<Finding> {
-    let mut report = Report {
-        shard: format!("shard {}", ring.shard),
-        findings: Vec::new(),
-    };
+    let mut report = Report { shard: format!("shard {}", ring.shard), findings: Vec::new() };
     let image = report.image(manifest, ring, image);
     let expected = Expected {
         boot: manifest.boot,
@@ -64,18 +61,12 @@ struct Report {
 impl Report {
     fn note(&mut self, text: String) {
         let text = format!("{}: {text}", self.shard);
-        self.findings.push(Finding {
-            is_problem: false,
-            text,
-        });
+        self.findings.push(Finding { is_problem: false, text });
     }
 
     fn problem(&mut self, text: String) {
         let text = format!("{}: PROBLEM: {text}", self.shard);
-        self.findings.push(Finding {
-            is_problem: true,
-            text,
-        });
+        self.findings.push(Finding { is_problem: true, text });
     }
 
     fn image<'a>(
@@ -130,42 +121,27 @@ impl Report {
             return self.verdict(&scan.verdict, |_| String::new());
         };
         if scan.headers_lost > 0 {
-            self.note(format!(
-                "{} ring file headers are not of this boot",
-                scan.headers_lost
-            ));
+            self.note(format!("{} ring file headers are not of this boot", scan.headers_lost));
         }
         let span = match (scan.good.first(), scan.good.last()) {
             (Some(first), Some(last)) => format!(" ({} to {})", first.sequence, last.sequence),
             _ => String::new(),
         };
-        self.note(format!(
-            "{} journal blocks to replay{span}",
-            scan.good.len()
-        ));
+        self.note(format!("{} journal blocks to replay{span}", scan.good.len()));
         self.verdict(&scan.verdict, |position| {
             let (file, offset) = geometry.locate(position);
-            let path = ring
-                .files
-                .get(file as usize)
-                .map(|path| path.display().to_string());
+            let path = ring.files.get(file as usize).map(|path| path.display().to_string());
             format!(" at or after {} byte {offset}", path.unwrap_or_default())
         });
     }
 
     fn verdict(&mut self, verdict: &Verdict, place: impl Fn(u64) -> String) {
         match *verdict {
-            Verdict::TornTail {
-                discarded_blocks: 0,
-            } => {}
+            Verdict::TornTail { discarded_blocks: 0 } => {}
             Verdict::TornTail { discarded_blocks } => self.note(format!(
                 "torn tail: {discarded_blocks} blocks after it were never acknowledged"
             )),
-            Verdict::Damaged {
-                sequence,
-                position,
-                proof,
-            } => {
+            Verdict::Damaged { sequence, position, proof } => {
                 let witness = match proof {
                     Proof::Block(later) => format!("block {later}"),
                     Proof::Image => "the image".to_owned(),
@@ -175,11 +151,7 @@ impl Report {
                     place(position)
                 ));
             }
-            Verdict::Hole {
-                sequence,
-                position,
-                lost_blocks,
-            } => self.note(format!(
+            Verdict::Hole { sequence, position, lost_blocks } => self.note(format!(
                 "machine crash in process-crash mode: block {sequence}{} and what follows is lost, \
                  {lost_blocks} blocks at least",
                 place(position)
@@ -234,9 +206,7 @@ impl Report {
             }
         }
         let torn = replay.torn_batches();
-        self.note(format!(
-            "{batches} whole batches in the journal, {torn} cut short"
-        ));
+        self.note(format!("{batches} whole batches in the journal, {torn} cut short"));
         Ok(())
     }
 }
@@ -301,10 +271,7 @@ mod tests {
             boot: BootNumber(4),
             shard: ShardId(2),
             start: Start {
-                point: JournalPoint {
-                    position: 0,
-                    sequence: JournalSequence(1),
-                },
+                point: JournalPoint { position: 0, sequence: JournalSequence(1) },
                 durable_through: JournalSequence(0),
             },
             clean: false,
@@ -322,36 +289,18 @@ mod tests {
             highest_sequence: JournalSequence(0),
             rings: vec![ring.clone()],
         };
-        let findings = block_on(verify_shard(
-            &manifest,
-            &ring,
-            image,
-            &disk.as_files(),
-            "now",
-        ));
+        let findings = block_on(verify_shard(&manifest, &ring, image, &disk.as_files(), "now"));
         for finding in &findings {
-            assert_eq!(
-                finding.is_problem,
-                finding.text.starts_with("shard 2: PROBLEM: ")
-            );
+            assert_eq!(finding.is_problem, finding.text.starts_with("shard 2: PROBLEM: "));
         }
         findings.into_iter().map(|finding| finding.text).collect()
     }
 
     fn disk() -> Disk {
         let mut disk = Disk::new(4, 1);
-        disk.block(&[
-            Put::Whole(1, record_batch(40, 10)),
-            Put::Whole(1, record_batch(50, 5)),
-        ]);
-        disk.block(&[
-            Put::Whole(1, record_batch(55, 5)),
-            Put::Whole(2, record_batch(0, 1)),
-        ]);
-        disk.block(&[
-            Put::Whole(1, record_batch(60, 5)),
-            Put::Whole(3, record_batch(7, 1)),
-        ]);
+        disk.block(&[Put::Whole(1, record_batch(40, 10)), Put::Whole(1, record_batch(50, 5))]);
+        disk.block(&[Put::Whole(1, record_batch(55, 5)), Put::Whole(2, record_batch(0, 1))]);
+        disk.block(&[Put::Whole(1, record_batch(60, 5)), Put::Whole(3, record_batch(7, 1))]);
         disk
     }
 
@@ -389,10 +338,7 @@ mod tests {
     #[test]
     fn overlaps_offline_rows_and_bad_images_are_named() {
         let mut offline = row(3, 8);
-        offline.offline = Some(OfflineRow {
-            reason: "no".to_owned(),
-            stranded_bytes: 9,
-        });
+        offline.offline = Some(OfflineRow { reason: "no".to_owned(), stranded_bytes: 9 });
         let found = lines(&disk(), Some(&Ok(image(vec![row(1, 52), offline]))));
         assert_eq!(
             found[1],
@@ -408,10 +354,7 @@ mod tests {
             "shard 2: PROBLEM: journal/4/image-2 cannot be used: the checkpoint image's checksum \
              does not match"
         );
-        assert_eq!(
-            lines(&disk(), None)[0],
-            "shard 2: PROBLEM: journal/4/image-2 is missing"
-        );
+        assert_eq!(lines(&disk(), None)[0], "shard 2: PROBLEM: journal/4/image-2 is missing");
         let mut other = image(vec![]);
         other.boot = BootNumber(3);
         assert_eq!(

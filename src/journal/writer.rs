@@ -372,7 +372,7 @@ impl Journal {
                 return Poll::Ready(Err(failed.clone()));
             }
             let wakers = state.durable_waiters.entry(sequence).or_default();
-            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            if !wakers.last().is_some_and(|waker| waker.will_wake(context.waker())) {
                 wakers.push(context.waker().clone());
             }
             Poll::Pending

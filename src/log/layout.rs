@@ -97,7 +97,16 @@ pub fn deleted_directory(
     partition: PartitionIndex,
     id: TopicId,
 ) -> PathBuf {
-    topics_directory(data_dir).join(format!("{topic}-{partition}.{}-delete", hex(id)))
+    topics_directory(data_dir).join(deleted_name(&format!("{topic}-{partition}"), id))
+}
+
+/// Name of a deleted topic's directory that was called `name`. A long name loses its beginning,
+/// so that partitions are still told apart.
+#[must_use]
+pub fn deleted_name(name: &str, id: TopicId) -> String {
+    let suffix = format!(".{}-delete", hex(id));
+    let cut = (name.len() + suffix.len()).saturating_sub(FILE_NAME_BYTES_MAX);
+    format!("{}{suffix}", name.get(cut..).unwrap_or(name))
 }
 
 /// Whether a directory below `topics/` was left by an unfinished creation.
@@ -139,6 +148,9 @@ fn hex(id: TopicId) -> String {
 
 const TEMPORARY_PREFIX: &str = ".new-";
 
+/// Longest file name that Linux file systems take.
+const FILE_NAME_BYTES_MAX: usize = 255;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +166,17 @@ mod tests {
         assert_eq!(SegmentFile::parse("00000000000000000042.log.deleted"), None);
         assert_eq!(partition_of("a-b-12"), Some(PartitionIndex(12)));
         assert_eq!(partition_of("a-b-x"), None);
+    }
+
+    #[test]
+    fn names_of_deleted_topics_fit_and_differ() {
+        let id = TopicId(*b"1234567890abcdef");
+        let hex = "31323334353637383930616263646566";
+        assert_eq!(deleted_name("t-0", id), format!("t-0.{hex}-delete"));
+        let long = deleted_name(&format!("{}-12", "n".repeat(249)), id);
+        assert_eq!(long, format!("{}-12.{hex}-delete", "n".repeat(212)));
+        assert_eq!(long.len(), 255);
+        assert!(is_deleted(&long));
     }
 
     #[test]

@@ -157,6 +157,15 @@ impl Producers {
         }
     }
 
+    /// Whether the newest batch remembered of the producer is at or above `last_offset`: then a
+    /// batch that ends there has been recorded.
+    #[must_use]
+    pub fn has_through(&self, id: ProducerId, last_offset: Offset) -> bool {
+        let entry = self.entries.get(&id);
+        let newest = entry.and_then(|entry| entry.batches.last());
+        newest.is_some_and(|newest| newest.last_offset >= last_offset)
+    }
+
     /// Remembers a batch that was appended.
     pub fn record(
         &mut self,

@@ -159,9 +159,7 @@ impl Image {
     /// Topics from `name` on, by name: for paged answers.
     pub fn topics_from<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Arc<Topic>> {
         let bounds = (std::ops::Bound::Included(name), std::ops::Bound::Unbounded);
-        self.topics_by_name
-            .range::<str, _>(bounds)
-            .map(|(_, topic)| topic)
+        self.topics_by_name.range::<str, _>(bounds).map(|(_, topic)| topic)
     }
 
     /// The shard that owns a partition when there are `shards`.
@@ -274,9 +272,7 @@ impl Image {
     /// Records that make this image out of an empty one: the content of a snapshot.
     #[must_use]
     pub fn to_records(&self) -> Vec<Record> {
-        let mut records = vec![Record::ClusterCreated {
-            cluster_id: self.cluster_id.to_string(),
-        }];
+        let mut records = vec![Record::ClusterCreated { cluster_id: self.cluster_id.to_string() }];
         for ((resource_type, resource_name), values) in self.configs.iter() {
             for (key, value) in values {
                 records.push(Record::ConfigSet {
@@ -304,15 +300,9 @@ impl Image {
                 name_freed: tombstone.phase == TombstonePhase::NameFreed,
             });
         }
-        records.push(Record::PlacementSet {
-            next_preferred: self.next_preferred,
-        });
-        records.push(Record::ProducerIdsReserved {
-            next: self.next_producer_id,
-        });
-        records.push(Record::BrokerPortsChosen {
-            ports: self.extra_ports.to_vec(),
-        });
+        records.push(Record::PlacementSet { next_preferred: self.next_preferred });
+        records.push(Record::ProducerIdsReserved { next: self.next_producer_id });
+        records.push(Record::BrokerPortsChosen { ports: self.extra_ports.to_vec() });
         records.push(Record::FeaturesKept {
             levels: (*self.features).clone(),
             epoch: self.features_epoch,
@@ -323,13 +313,7 @@ impl Image {
     fn change(&mut self, record: &Record) {
         match record {
             Record::ClusterCreated { cluster_id } => self.cluster_id = Arc::from(&**cluster_id),
-            Record::TopicCreated {
-                name,
-                id,
-                preferred,
-                overrides,
-                next_preferred,
-            } => {
+            Record::TopicCreated { name, id, preferred, overrides, next_preferred } => {
                 self.next_preferred = *next_preferred;
                 self.put_topic(Topic {
                     id: *id,
@@ -340,11 +324,7 @@ impl Image {
                     internal: is_internal(name),
                 });
             }
-            Record::PartitionsAdded {
-                id,
-                preferred,
-                next_preferred,
-            } => {
+            Record::PartitionsAdded { id, preferred, next_preferred } => {
                 self.next_preferred = *next_preferred;
                 if let Some(topic) = self.topic_by_id(*id) {
                     let mut topic = Topic::clone(topic);
@@ -361,12 +341,7 @@ impl Image {
             Record::TombstoneGone { id } => {
                 Arc::make_mut(&mut self.tombstones).remove(id);
             }
-            Record::ConfigSet {
-                resource_type,
-                resource_name,
-                key,
-                value,
-            } => {
+            Record::ConfigSet { resource_type, resource_name, key, value } => {
                 self.set_config(*resource_type, resource_name, key, value.as_deref());
             }
             Record::ProducerIdsReserved { next } => {
@@ -380,12 +355,9 @@ impl Image {
             }
             Record::LogFollows { .. } => {}
             Record::PlacementSet { next_preferred } => self.next_preferred = *next_preferred,
-            Record::TombstoneKept {
-                id,
-                name,
-                partitions,
-                name_freed,
-            } => self.keep_tombstone(*id, name, *partitions, *name_freed),
+            Record::TombstoneKept { id, name, partitions, name_freed } => {
+                self.keep_tombstone(*id, name, *partitions, *name_freed)
+            }
         }
     }
 
@@ -404,11 +376,7 @@ impl Image {
             id,
             name: Arc::from(name),
             partitions,
-            phase: if name_freed {
-                TombstonePhase::NameFreed
-            } else {
-                TombstonePhase::Deleting
-            },
+            phase: if name_freed { TombstonePhase::NameFreed } else { TombstonePhase::Deleting },
         };
         Arc::make_mut(&mut self.tombstones).insert(id, tombstone);
     }
@@ -482,10 +450,7 @@ impl Image {
 /// Whether a name is one of Kafka's internal topics.
 #[must_use]
 pub fn is_internal(name: &str) -> bool {
-    matches!(
-        name,
-        CONSUMER_OFFSETS | TRANSACTION_STATE | SHARE_GROUP_STATE
-    )
+    matches!(name, CONSUMER_OFFSETS | TRANSACTION_STATE | SHARE_GROUP_STATE)
 }
 
 fn set(values: &mut BTreeMap<String, String>, key: &str, value: Option<&str>) {

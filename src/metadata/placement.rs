@@ -20,10 +20,7 @@ impl Placement {
     pub fn new(image: &Image, shards: u16, shard_loads: &[u64]) -> Placement {
         let mut loads = shard_loads.to_vec();
         loads.resize(usize::from(shards.max(1)), 0);
-        Placement {
-            next_preferred: image.next_preferred(),
-            loads,
-        }
+        Placement { next_preferred: image.next_preferred(), loads }
     }
 
     /// The next number of the sequence, to be recorded with what was placed.

@@ -183,18 +183,14 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
             let next = (position + 1..bytes.len()).find(|next| frame_at(bytes, *next).is_some());
             match next {
                 Some(next_valid) => {
-                    return Err(FrameError::Damaged {
-                        position,
-                        next_valid,
-                    });
+                    return Err(FrameError::Damaged { position, next_valid });
                 }
                 None => break,
             }
         };
         let unknown = |reason: String| FrameError::Unknown { position, reason };
-        let (&version, json) = payload
-            .split_first()
-            .ok_or_else(|| unknown("an empty entry".to_owned()))?;
+        let (&version, json) =
+            payload.split_first().ok_or_else(|| unknown("an empty entry".to_owned()))?;
         if version != RECORD_VERSION {
             return Err(unknown(format!("catalog entry of version {version}")));
         }
@@ -202,10 +198,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
         groups.push(group);
         position += FRAME_HEADER_BYTES + payload.len();
     }
-    Ok(Decoded {
-        groups,
-        intact_bytes: position.min(bytes.len()),
-    })
+    Ok(Decoded { groups, intact_bytes: position.min(bytes.len()) })
 }
 
 /// The payload of an intact frame that begins at `position`.
@@ -258,9 +251,7 @@ mod tests {
     fn samples() -> Vec<Vec<Record>> {
         let id = TopicId(*b"1234567890abcdef");
         vec![
-            vec![Record::ClusterCreated {
-                cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned(),
-            }],
+            vec![Record::ClusterCreated { cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned() }],
             vec![
                 Record::TopicCreated {
                     name: "orders".to_owned(),
@@ -269,11 +260,7 @@ mod tests {
                     overrides: BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]),
                     next_preferred: 0,
                 },
-                Record::PartitionsAdded {
-                    id,
-                    preferred: vec![2],
-                    next_preferred: 3,
-                },
+                Record::PartitionsAdded { id, preferred: vec![2], next_preferred: 3 },
             ],
             vec![Record::TopicDeleting { id }],
             vec![Record::TopicNameFreed { id }, Record::TombstoneGone { id }],
@@ -285,13 +272,8 @@ mod tests {
                     value: None,
                 },
                 Record::ProducerIdsReserved { next: 1000 },
-                Record::BrokerPortsChosen {
-                    ports: vec![19_192],
-                },
-                Record::FeatureLevelSet {
-                    name: "transaction.version".to_owned(),
-                    level: 2,
-                },
+                Record::BrokerPortsChosen { ports: vec![19_192] },
+                Record::FeatureLevelSet { name: "transaction.version".to_owned(), level: 2 },
                 Record::PlacementSet { next_preferred: 9 },
                 Record::FeaturesKept {
                     levels: BTreeMap::from([("group.version".to_owned(), 1)]),
@@ -314,13 +296,8 @@ mod tests {
         assert_eq!(frame[..4], (json.len() as u32 + 1).to_be_bytes());
         assert_eq!(frame[8], 1);
         assert_eq!(&frame[9..], json);
-        let topic = encode(&[Record::TopicDeleting {
-            id: TopicId(*b"1234567890abcdef"),
-        }]);
-        assert_eq!(
-            &topic[9..],
-            br#"[{"TopicDeleting":{"id":"MTIzNDU2Nzg5MGFiY2RlZg"}}]"#
-        );
+        let topic = encode(&[Record::TopicDeleting { id: TopicId(*b"1234567890abcdef") }]);
+        assert_eq!(&topic[9..], br#"[{"TopicDeleting":{"id":"MTIzNDU2Nzg5MGFiY2RlZg"}}]"#);
     }
 
     #[test]
@@ -353,10 +330,7 @@ mod tests {
             damaged[position] ^= 0x40;
             assert_eq!(
                 decode(&damaged),
-                Err(FrameError::Damaged {
-                    position: first.len(),
-                    next_valid: last
-                }),
+                Err(FrameError::Damaged { position: first.len(), next_valid: last }),
                 "bit of byte {position}"
             );
         }

@@ -88,15 +88,9 @@ impl CatalogStore {
             store.load().await?;
         } else {
             store.refuse_orphaned_logs(&found).await?;
-            let created = Record::ClusterCreated {
-                cluster_id: new_cluster_id.to_owned(),
-            };
+            let created = Record::ClusterCreated { cluster_id: new_cluster_id.to_owned() };
             store.image = store.image.apply(&created);
-            store.sequence = found
-                .iter()
-                .filter_map(|name| log_sequence(name))
-                .max()
-                .unwrap_or(0);
+            store.sequence = found.iter().filter_map(|name| log_sequence(name)).max().unwrap_or(0);
             store.rotate().await?;
         }
         store.remove_leftovers().await?;
@@ -126,10 +120,7 @@ impl CatalogStore {
         let path = self.log_path(self.sequence);
         // Held true over the await: a future dropped half-way leaves an unknown end as well.
         self.log_is_suspect = true;
-        self.disk
-            .append(&path, &frame)
-            .await
-            .map_err(|error| StoreError::Io { path, error })?;
+        self.disk.append(&path, &frame).await.map_err(|error| StoreError::Io { path, error })?;
         self.log_is_suspect = false;
         self.log_bytes += frame.len() as u64;
         self.image = self.image.apply_all(records);
@@ -148,10 +139,7 @@ impl CatalogStore {
     async fn rotate(&mut self) -> Result<(), StoreError> {
         let next = self.sequence + 1;
         let log = self.log_path(next);
-        self.disk
-            .write(&log, &[])
-            .await
-            .map_err(|error| StoreError::Io { path: log, error })?;
+        self.disk.write(&log, &[]).await.map_err(|error| StoreError::Io { path: log, error })?;
         self.sync_directory(&self.directory).await?;
         let mut snapshot = encode(&[Record::LogFollows { sequence: next }]);
         snapshot.extend_from_slice(&encode(&self.image.to_records()));
@@ -173,43 +161,14 @@ impl CatalogStore {
     }
 
     async fn load(&mut self) -> Result<(), StoreError> {
-        let path = self.directory.join(SNAPSHOT);
-        let bytes = self.read(&path).await?;
-        let damaged = |reason: String| StoreError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let decoded = decode(&bytes).map_err(|error| damaged(error.to_string()))?;
-        let [first, records] = decoded.groups.as_slice() else {
-            return Err(damaged(format!(
-                "byte {}: damaged or cut short",
-                decoded.intact_bytes
-            )));
-        };
-        let [Record::LogFollows { sequence }] = first.as_slice() else {
-            return Err(damaged("the snapshot does not name its log".to_owned()));
-        };
-        if decoded.intact_bytes != bytes.len() {
-            return Err(damaged(format!(
-                "byte {}: unexpected bytes",
-                decoded.intact_bytes
-            )));
-        }
-        self.sequence = *sequence;
-        self.image = self.image.apply_all(records);
-        self.replay_log().await
-    }
-
-    async fn replay_log(&mut self) -> Result<(), StoreError> {
-        let path = self.log_path(self.sequence);
-        let bytes = self.read(&path).await?;
-        let decoded = decode_log(&path, &bytes)?;
-        for group in &decoded.groups {
+        let stored = read_catalog(&*self.disk, &self.directory).await?;
+        self.sequence = stored.sequence;
+        for group in &stored.groups {
             self.image = self.image.apply_all(group);
         }
-        self.log_bytes = bytes.len() as u64;
+        self.log_bytes = stored.log_bytes;
         // Bytes of a torn tail would turn into damage once something follows them.
-        self.log_is_suspect = decoded.intact_bytes != bytes.len();
+        self.log_is_suspect = stored.torn_bytes > 0;
         Ok(())
     }
 
@@ -217,10 +176,7 @@ impl CatalogStore {
     async fn refuse_orphaned_logs(&self, found: &[String]) -> Result<(), StoreError> {
         for name in found.iter().filter(|name| log_sequence(name).is_some()) {
             let path = self.directory.join(name);
-            if !decode_log(&path, &self.read(&path).await?)?
-                .groups
-                .is_empty()
-            {
+            if !decode_log(&path, &self.read(&path).await?)?.groups.is_empty() {
                 return Err(StoreError::Damaged {
                     path: self.directory.join(SNAPSHOT),
                     reason: format!("missing, although {name} holds changes that follow it"),
@@ -250,18 +206,11 @@ impl CatalogStore {
             let is_old_log = log_sequence(&name).is_some() && name != keep;
             if is_old_log || name.ends_with(".tmp") {
                 let path = self.directory.join(&name);
-                self.disk
-                    .remove(&path)
-                    .await
-                    .map_err(|error| StoreError::Io { path, error })?;
+                self.disk.remove(&path).await.map_err(|error| StoreError::Io { path, error })?;
                 removed = true;
             }
         }
-        if removed {
-            self.sync_directory(&self.directory).await
-        } else {
-            Ok(())
-        }
+        if removed { self.sync_directory(&self.directory).await } else { Ok(()) }
     }
 
     async fn entries(&self) -> Result<Vec<String>, StoreError> {
@@ -269,10 +218,7 @@ impl CatalogStore {
             .disk
             .list(&self.directory, false, &[])
             .await
-            .map_err(|error| StoreError::Io {
-                path: self.directory.clone(),
-                error,
-            })?;
+            .map_err(|error| StoreError::Io { path: self.directory.clone(), error })?;
         Ok(listed
             .into_iter()
             .filter(|entry| !entry.is_directory)
@@ -281,25 +227,65 @@ impl CatalogStore {
     }
 
     async fn read(&self, path: &Path) -> Result<Vec<u8>, StoreError> {
-        self.disk.read(path).await.map_err(|error| StoreError::Io {
-            path: path.to_owned(),
-            error,
-        })
+        self.disk.read(path).await.map_err(|error| StoreError::Io { path: path.to_owned(), error })
     }
 
     async fn sync_directory(&self, path: &Path) -> Result<(), StoreError> {
         self.disk
             .sync_directory(path)
             .await
-            .map_err(|error| StoreError::Io {
-                path: path.to_owned(),
-                error,
-            })
+            .map_err(|error| StoreError::Io { path: path.to_owned(), error })
     }
 
     fn log_path(&self, sequence: u64) -> PathBuf {
         self.directory.join(log_name(sequence))
     }
+}
+
+/// The catalog as it is on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredCatalog {
+    /// Number of the log that follows the snapshot.
+    pub sequence: u64,
+    /// The changes, those of the snapshot first.
+    pub groups: Vec<Vec<Record>>,
+    /// Length of the log.
+    pub log_bytes: u64,
+    /// Bytes at its end that were never acknowledged.
+    pub torn_bytes: u64,
+}
+
+/// Reads a catalog that has a snapshot, and changes nothing.
+///
+/// # Errors
+/// A failing disk, or damage to acknowledged changes.
+pub async fn read_catalog(disk: &dyn Disk, directory: &Path) -> Result<StoredCatalog, StoreError> {
+    let path = directory.join(SNAPSHOT);
+    let failed = |path: &Path, error| StoreError::Io { path: path.to_owned(), error };
+    let bytes = disk.read(&path).await.map_err(|error| failed(&path, error))?;
+    let damaged = |reason: String| StoreError::Damaged { path: path.clone(), reason };
+    let decoded = decode(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let intact_bytes = decoded.intact_bytes;
+    let Ok([first, records]) = <[Vec<Record>; 2]>::try_from(decoded.groups) else {
+        return Err(damaged(format!("byte {intact_bytes}: damaged or cut short")));
+    };
+    let [Record::LogFollows { sequence }] = first.as_slice() else {
+        return Err(damaged("the snapshot does not name its log".to_owned()));
+    };
+    if intact_bytes != bytes.len() {
+        return Err(damaged(format!("byte {intact_bytes}: unexpected bytes")));
+    }
+    let path = directory.join(log_name(*sequence));
+    let bytes = disk.read(&path).await.map_err(|error| failed(&path, error))?;
+    let decoded = decode_log(&path, &bytes)?;
+    let mut groups = vec![records];
+    groups.extend(decoded.groups);
+    Ok(StoredCatalog {
+        sequence: *sequence,
+        groups,
+        log_bytes: bytes.len() as u64,
+        torn_bytes: (bytes.len() - decoded.intact_bytes) as u64,
+    })
 }
 
 fn decode_log(path: &Path, bytes: &[u8]) -> Result<Decoded, StoreError> {

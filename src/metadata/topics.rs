@@ -130,10 +130,7 @@ pub fn plan_create(
             "Excessively large number of partitions per request.",
         );
         let results = requests.iter().map(|_| Err(refusal.clone())).collect();
-        return CreatePlan {
-            results,
-            records: Vec::new(),
-        };
+        return CreatePlan { results, records: Vec::new() };
     }
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for request in requests {
@@ -145,10 +142,7 @@ pub fn plan_create(
     let mut results = Vec::new();
     for request in requests {
         if seen[request.name.as_str()] > 1 {
-            results.push(Err(refuse(
-                ErrorCode::InvalidRequest,
-                "Duplicate topic name.",
-            )));
+            results.push(Err(refuse(ErrorCode::InvalidRequest, "Duplicate topic name.")));
             continue;
         }
         let planned = check_name(context.image, &colliding, &request.name)
@@ -158,13 +152,7 @@ pub fn plan_create(
                 let config = Arc::new(topic::resolve(&overrides, &broker));
                 let id = unused_topic_id(context.image, context.random);
                 let name = request.name.clone();
-                Ok(PlannedTopic {
-                    name,
-                    id,
-                    preferred,
-                    overrides,
-                    config,
-                })
+                Ok(PlannedTopic { name, id, preferred, overrides, config })
             });
         if let Ok(planned) = &planned {
             records.push(Record::TopicCreated {
@@ -194,10 +182,7 @@ pub fn automatic(name: &str, broker: &BrokerConfig) -> CreateTopic {
             vec![
                 ("cleanup.policy", "compact".to_owned()),
                 ("compression.type", "producer".to_owned()),
-                (
-                    "segment.bytes",
-                    broker.offsets_topic_segment_bytes.to_string(),
-                ),
+                ("segment.bytes", broker.offsets_topic_segment_bytes.to_string()),
             ],
         ),
         TRANSACTION_STATE => (
@@ -206,14 +191,8 @@ pub fn automatic(name: &str, broker: &BrokerConfig) -> CreateTopic {
             vec![
                 ("cleanup.policy", "compact".to_owned()),
                 ("compression.type", "uncompressed".to_owned()),
-                (
-                    "min.insync.replicas",
-                    broker.transaction_state_log_min_isr.to_string(),
-                ),
-                (
-                    "segment.bytes",
-                    broker.transaction_state_log_segment_bytes.to_string(),
-                ),
+                ("min.insync.replicas", broker.transaction_state_log_min_isr.to_string()),
+                ("segment.bytes", broker.transaction_state_log_segment_bytes.to_string()),
                 ("unclean.leader.election.enable", "false".to_owned()),
             ],
         ),
@@ -227,10 +206,7 @@ pub fn automatic(name: &str, broker: &BrokerConfig) -> CreateTopic {
         num_partitions,
         replication_factor,
         assignments: Vec::new(),
-        configs: configs
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), Some(value)))
-            .collect(),
+        configs: configs.into_iter().map(|(key, value)| (key.to_owned(), Some(value))).collect(),
     }
 }
 
@@ -251,10 +227,7 @@ pub fn plan_create_partitions(
     let mut results = Vec::new();
     for request in requests {
         if seen[request.name.as_str()] > 1 {
-            results.push(Err(refuse(
-                ErrorCode::InvalidRequest,
-                "Duplicate topic name.",
-            )));
+            results.push(Err(refuse(ErrorCode::InvalidRequest, "Duplicate topic name.")));
             continue;
         }
         let placed = more_partitions(context.image, &mut placement, &broker, request, &mut budget);
@@ -318,15 +291,9 @@ pub fn plan_delete(image: &Image, requests: &[DeleteTopic], api_version: i16) ->
         }
     }
     let by_id: HashSet<TopicId> = ids.iter().map(|(id, _)| *id).collect();
-    results.extend(
-        ids.into_iter()
-            .map(|(id, times)| delete_by_id(image, id, times)),
-    );
-    results.extend(
-        names
-            .into_iter()
-            .map(|(name, times)| delete_by_name(image, name, times, &by_id)),
-    );
+    results.extend(ids.into_iter().map(|(id, times)| delete_by_id(image, id, times)));
+    results
+        .extend(names.into_iter().map(|(name, times)| delete_by_name(image, name, times, &by_id)));
     // A name that maps to an id given as well: both are refused.
     let shared: HashSet<TopicId> = results
         .iter()
@@ -351,10 +318,7 @@ pub fn validate_name(name: &str) -> Result<(), String> {
         format!(
             "the length of '{name}' is longer than the max allowed length {TOPIC_NAME_BYTES_MAX}"
         )
-    } else if name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-    {
+    } else if name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
         return Ok(());
     } else {
         format!(
@@ -400,10 +364,7 @@ fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
 }
 
 fn refuse(code: ErrorCode, message: &str) -> PlanError {
-    PlanError {
-        code,
-        message: Some(message.to_owned()),
-    }
+    PlanError { code, message: Some(message.to_owned()) }
 }
 
 /// Partitions that a request would create, saturating: the numbers come from the wire.
@@ -427,17 +388,9 @@ struct CollidingNames<'a> {
 impl<'a> CollidingNames<'a> {
     fn of(image: &'a Image, requests: &[CreateTopic]) -> CollidingNames<'a> {
         let mut by_unified = HashMap::new();
-        if requests
-            .iter()
-            .any(|request| has_colliding_characters(&request.name))
-        {
-            for topic in image
-                .topics()
-                .filter(|topic| has_colliding_characters(&topic.name))
-            {
-                by_unified
-                    .entry(topic.name.replace('.', "_"))
-                    .or_insert(&*topic.name);
+        if requests.iter().any(|request| has_colliding_characters(&request.name)) {
+            for topic in image.topics().filter(|topic| has_colliding_characters(&topic.name)) {
+                by_unified.entry(topic.name.replace('.', "_")).or_insert(&*topic.name);
             }
         }
         CollidingNames { by_unified }
@@ -473,22 +426,14 @@ fn check_configs(
     configs: &[(String, Option<String>)],
     broker: &BrokerConfig,
 ) -> Result<BTreeMap<String, String>, PlanError> {
-    let nulls: Vec<&str> = configs
-        .iter()
-        .filter(|(_, value)| value.is_none())
-        .map(|(key, _)| &**key)
-        .collect();
+    let nulls: Vec<&str> =
+        configs.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| &**key).collect();
     if !nulls.is_empty() {
-        let message = format!(
-            "Null value not supported for topic configs: {}",
-            nulls.join(",")
-        );
+        let message = format!("Null value not supported for topic configs: {}", nulls.join(","));
         return Err(refuse(ErrorCode::InvalidConfig, &message));
     }
-    let overrides: BTreeMap<String, String> = configs
-        .iter()
-        .filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
-        .collect();
+    let overrides: BTreeMap<String, String> =
+        configs.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect();
     topic::validate_all(&overrides, broker)
         .map_err(|message| refuse(ErrorCode::InvalidConfig, &message))
 }
@@ -515,11 +460,7 @@ fn place_new(
             "Number of partitions was set to an invalid non-positive value.",
         ));
     }
-    let factor = if factor == -1 {
-        broker.default_replication_factor
-    } else {
-        factor
-    };
+    let factor = if factor == -1 { broker.default_replication_factor } else { factor };
     let brokers = broker.advertised_brokers();
     if !broker.replication_factor_clamp && i32::from(factor) > i32::from(brokers) {
         let message = format!(
@@ -565,20 +506,13 @@ fn place_assigned(
         factor = Some(replicas.len());
         nodes.insert(*partition, first);
     }
-    if !nodes
-        .keys()
-        .zip(0..)
-        .all(|(partition, expected)| *partition == expected)
-    {
+    if !nodes.keys().zip(0..).all(|(partition, expected)| *partition == expected) {
         return Err(refuse(
             ErrorCode::InvalidReplicaAssignment,
             "partitions should be a consecutive 0-based integer sequence",
         ));
     }
-    Ok(nodes
-        .into_values()
-        .map(|node| placement.assigned(broker, node))
-        .collect())
+    Ok(nodes.into_values().map(|node| placement.assigned(broker, node)).collect())
 }
 
 /// Checks the node ids of one partition and returns the first.
@@ -653,16 +587,10 @@ fn more_partitions(
         return Err(refuse(ErrorCode::InvalidReplicaAssignment, &message));
     }
     *budget = budget.checked_sub(additional).ok_or_else(|| {
-        refuse(
-            ErrorCode::PolicyViolation,
-            "Excessively large number of partitions per request.",
-        )
+        refuse(ErrorCode::PolicyViolation, "Excessively large number of partitions per request.")
     })?;
     let Some(assignments) = assignments else {
-        return Ok((
-            topic.id,
-            (0..additional).map(|_| placement.next()).collect(),
-        ));
+        return Ok((topic.id, (0..additional).map(|_| placement.next()).collect()));
     };
     // The factor of every topic is 1, whatever was asked for when it was created; an increase
     // with the same wish must not be refused for it.
@@ -672,13 +600,7 @@ fn more_partitions(
         nodes.push(check_assignment(replicas, broker, factor)?);
         factor = Some(replicas.len());
     }
-    Ok((
-        topic.id,
-        nodes
-            .into_iter()
-            .map(|node| placement.assigned(broker, node))
-            .collect(),
-    ))
+    Ok((topic.id, nodes.into_iter().map(|node| placement.assigned(broker, node)).collect()))
 }
 
 /// Notes one more occurrence, keeping the order of first occurrences.
@@ -697,18 +619,12 @@ fn count_at<K: Copy + Eq + std::hash::Hash>(
 fn delete_by_id(image: &Image, id: TopicId, times: usize) -> DeleteResult {
     if times > 1 {
         let outcome = Err(refuse(ErrorCode::InvalidRequest, "Duplicate topic id."));
-        return DeleteResult {
-            name: None,
-            id,
-            outcome,
-        };
+        return DeleteResult { name: None, id, outcome };
     }
     match image.topic_by_id(id) {
-        Some(topic) => DeleteResult {
-            name: Some(topic.name.to_string()),
-            id,
-            outcome: Ok(Arc::clone(topic)),
-        },
+        Some(topic) => {
+            DeleteResult { name: Some(topic.name.to_string()), id, outcome: Ok(Arc::clone(topic)) }
+        }
         None => DeleteResult {
             name: None,
             id,
@@ -749,10 +665,7 @@ fn delete_by_name(
 }
 
 fn unknown_topic() -> PlanError {
-    refuse(
-        ErrorCode::UnknownTopicOrPartition,
-        "This server does not host this topic-partition.",
-    )
+    refuse(ErrorCode::UnknownTopicOrPartition, "This server does not host this topic-partition.")
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::ids::{Offset, TopicPartition};
-use crate::io::{Disk, DirectoryEntry};
+use crate::ids::{Offset, TopicId, TopicPartition};
+use crate::io::{DirectoryEntry, Disk};
 use crate::log::layout::{self, SegmentFile};
 use crate::metadata::Image;
 
@@ -64,10 +64,12 @@ pub async fn tidy(
             let content = entry.content.as_deref().filter(|_| named)?;
             layout::parse_partition_metadata(content)
         });
-        let deleted = layout::is_deleted(&name)
-            || id.is_some_and(|id| catalog.tombstone(id).is_some());
-        if deleted {
+        if layout::is_deleted(&name) {
             disk.remove_tree(&path).await?;
+            continue;
+        }
+        if let Some(id) = id.filter(|&id| catalog.tombstone(id).is_some()) {
+            remove_deleted(disk, &root, &name, id).await?;
             continue;
         }
         let known = id.and_then(|id| catalog.topic_by_id(id)).zip(layout::partition_of(&name));
@@ -79,6 +81,21 @@ pub async fn tidy(
         found.partitions.insert(key, PartitionFiles { path, files: segment_files(&entries) });
     }
     Ok(found)
+}
+
+/// Removes a deleted topic's directory, first under a name that says so: a crash half-way may take
+/// the metadata first, and what is left would be taken for unknown and keep the name occupied.
+async fn remove_deleted(
+    disk: &Rc<dyn Disk>,
+    root: &Path,
+    name: &str,
+    id: TopicId,
+) -> io::Result<()> {
+    let renamed = root.join(layout::deleted_name(name, id));
+    disk.remove_tree(&renamed).await?;
+    disk.rename(&root.join(name), &renamed).await?;
+    disk.sync_directory(root).await?;
+    disk.remove_tree(&renamed).await
 }
 
 fn segment_files(entries: &[DirectoryEntry]) -> BTreeMap<(Offset, SegmentFile), u64> {

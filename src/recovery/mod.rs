@@ -1,9 +1,9 @@
 //! Recovery: from what a stopped or killed broker left to a state that shards start from.
 //!
 //! Owns the order of a start, before any shard runs and whatever the old number of shards: read
-//! manifest and images; judge rings; cut every partition at its synced end; apply the journal; sync;
-//! write new images; replace the manifest durably, which is the commit point. A crash before it
-//! repeats with the same result. Must never trust a byte beyond a partition's synced end, and
+//! manifest and images; judge rings; cut every partition at its synced end; apply the journal;
+//! sync; write new images; replace the manifest durably, which is the commit point. A crash before
+//! it repeats with the same result. Must never trust a byte beyond a partition's synced end, and
 //! never hide that acknowledged records are missing: such a partition stays offline, its entries
 //! kept aside, until it fits again or the operator accepts the loss.
 
@@ -439,6 +439,8 @@ impl Recovery<'_> {
         self.disk.create_directory(&directory).await.map_err(failed)?;
         let journal = self.path(&manifest::journal_directory());
         self.disk.sync_directory(&journal).await.map_err(failed)?;
+        // At the first start the name of the journal's directory is new as well.
+        self.disk.sync_directory(self.request.data_dir).await.map_err(failed)?;
         for (shard, partitions) in (0..self.request.shards).map(ShardId).zip(shards) {
             let first = JournalSequence(self.highest_sequence.0 + 1);
             let start = Start {

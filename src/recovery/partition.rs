@@ -393,7 +393,8 @@ impl PartitionRecovery {
             builder.write(disk).await?;
         }
         self.epochs.start(header.leader_epoch, header.base_offset);
-        if header.has_producer_id() && !header.is_control() {
+        let known = self.producers.has_through(header.producer_id, header.last_offset());
+        if header.has_producer_id() && !header.is_control() && !known {
             let producer = ProducerFacts {
                 id: header.producer_id,
                 epoch: header.producer_epoch,

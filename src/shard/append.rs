@@ -171,10 +171,7 @@ pub async fn append_durably(
     wait_durable(shard, pending).await
 }
 
-async fn append_all(
-    shard: &Rc<Shard>,
-    parts: Vec<AppendPart>,
-) -> Vec<Result<Pending, ErrorCode>> {
+async fn append_all(shard: &Rc<Shard>, parts: Vec<AppendPart>) -> Vec<Result<Pending, ErrorCode>> {
     let mut pending = Vec::with_capacity(parts.len());
     for part in parts {
         pending.push(append(shard, part.partition, &part.batch).await);

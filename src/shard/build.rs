@@ -18,9 +18,10 @@ use crate::ids::{JournalSequence, ShardId};
 use crate::io::buffers::Home;
 use crate::io::mailbox::Mailbox;
 use crate::io::{Disk, Runtime};
+use crate::journal::ring::GeometryFault;
 use crate::journal::writer::Journal;
 use crate::journal::{Geometry, Identity, Ring, manifest};
-use crate::limits::JOURNAL_BLOCK_BYTES_MAX;
+use crate::limits::{BLOCK_ALIGN, JOURNAL_BLOCK_BYTES_MAX};
 use crate::metadata::Image;
 use crate::metadata::image::TombstonePhase;
 use crate::metadata::records::Record;
@@ -118,10 +119,8 @@ pub struct Inputs {
 pub async fn build(inputs: Inputs) -> Result<Rc<Shard>, String> {
     let Inputs { id, context, runtime, disk, home, .. } = inputs;
     let config = &context.config;
-    let block_bytes = JOURNAL_BLOCK_BYTES_MAX as u32;
-    let geometry =
-        Geometry::new(config.journal_ring_files, config.journal_file_bytes(), block_bytes)
-            .map_err(|fault| fault.to_string())?;
+    let geometry = geometry(config.journal_ring_files, config.journal_file_bytes())
+        .map_err(|fault| fault.to_string())?;
     let identity = Identity::generate(context.boot, id, || runtime.random());
     let durable = config.durability == Durability::PowerLoss;
     let files = rings::prepare(&disk, &context.data_dir, &identity, &geometry, durable)
@@ -158,6 +157,14 @@ pub async fn build(inputs: Inputs) -> Result<Rc<Shard>, String> {
     Ok(shard)
 }
 
+/// The shape of a ring: blocks are at most a quarter of a file, so that every size that the
+/// configuration allows makes a ring.
+fn geometry(files: u32, file_bytes: u64) -> Result<Geometry, GeometryFault> {
+    let unit = BLOCK_ALIGN as u64;
+    let block_bytes = (file_bytes / 4 / unit * unit).min(JOURNAL_BLOCK_BYTES_MAX as u64);
+    Geometry::new(files, file_bytes, block_bytes as u32)
+}
+
 fn finished_deletions(image: &Image) -> Vec<Record> {
     let mut records = Vec::new();
     for tombstone in image.tombstones() {
@@ -181,5 +188,22 @@ async fn check_format(disk: &Rc<dyn Disk>, data_dir: &Path) -> Result<(), String
             .await
             .map_err(|error| format!("{}: {error}", path.display())),
         Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ring_that_the_configuration_allows_can_be_made() {
+        for files in [2, 3, 4, 64] {
+            for steps in (1..=64).chain([1_024, 16_384]) {
+                let made = geometry(files, steps * 64 * 1024);
+                assert!(made.is_ok(), "{files} files of {steps} steps: {made:?}");
+            }
+        }
+        let usual = geometry(4, 64 << 20).expect("the default ring");
+        assert_eq!(usual.block_bytes_max() as usize, JOURNAL_BLOCK_BYTES_MAX);
     }
 }

@@ -18,10 +18,10 @@ use crate::ids::{ShardId, TopicId};
 use crate::journal::block::ControlEntry;
 use crate::limits::PRODUCER_ID_BLOCK;
 use crate::log::layout;
+use crate::metadata::image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
-use crate::metadata::topics::{CreateTopic, PlanContext, plan_create};
-use crate::metadata::image;
+use crate::metadata::topics::{CreateTopic, PlanContext, plan_create, plan_create_partitions};
 
 /// The open catalog, on shard 0 only.
 #[derive(Default)]
@@ -75,6 +75,16 @@ async fn apply(
         CatalogChange::CreateTopics { topics, validate_only, automatic } => {
             create(shard, store, &topics, validate_only, automatic).await
         }
+        CatalogChange::CreatePartitions { topics, validate_only } => {
+            let plan = planned(shard, store, |context| {
+                plan_create_partitions(context, &topics, validate_only)
+            });
+            if plan.records.is_empty() || commit(shard, store, &plan.records).await {
+                CatalogOutcome::MorePartitions(plan.results)
+            } else {
+                CatalogOutcome::Failed
+            }
+        }
         CatalogChange::DeleteTopics(ids) => {
             let mut codes = Vec::with_capacity(ids.len());
             for id in ids {
@@ -103,18 +113,7 @@ async fn create(
     validate_only: bool,
     automatic: bool,
 ) -> CatalogOutcome {
-    let plan = {
-        let image = store.image();
-        let loads = image.partitions_per_shard(shard.context.shards);
-        let mut random = || shard.runtime.random();
-        let mut context = PlanContext {
-            image,
-            shards: shard.context.shards,
-            shard_loads: &loads,
-            random: &mut random,
-        };
-        plan_create(&mut context, topics, validate_only)
-    };
+    let plan = planned(shard, store, |context| plan_create(context, topics, validate_only));
     if automatic {
         tracing::info!(topics = ?topics.iter().map(|t| &t.name).collect::<Vec<_>>(), "auto-create");
     }
@@ -123,6 +122,24 @@ async fn create(
     } else {
         CatalogOutcome::Failed
     }
+}
+
+/// Plans a change of topics against the catalog as it is.
+fn planned<T>(
+    shard: &Rc<Shard>,
+    store: &CatalogStore,
+    plan: impl FnOnce(&mut PlanContext<'_>) -> T,
+) -> T {
+    let image = store.image();
+    let loads = image.partitions_per_shard(shard.context.shards);
+    let mut random = || shard.runtime.random();
+    let mut context = PlanContext {
+        image,
+        shards: shard.context.shards,
+        shard_loads: &loads,
+        random: &mut random,
+    };
+    plan(&mut context)
 }
 
 async fn delete(shard: &Rc<Shard>, store: &mut CatalogStore, id: TopicId) -> ErrorCode {
@@ -229,8 +246,7 @@ async fn drop_partition(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Res
         let data_dir = &shard.context.data_dir;
         let name = Arc::clone(&partition.topic.borrow().name);
         let from = layout::partition_directory(data_dir, &name, partition.index());
-        let to =
-            layout::deleted_directory(data_dir, &name, partition.index(), partition.id.topic);
+        let to = layout::deleted_directory(data_dir, &name, partition.index(), partition.id.topic);
         shard.disk.rename(&from, &to).await?;
     }
     shard.forget(partition.id);

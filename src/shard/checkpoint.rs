@@ -6,6 +6,7 @@
 //! name bytes that are not synced, nor release space that an image does not cover.
 //!
 //! An error of the image or of a sync is terminal for the shard: nothing is retried as if clean.
+//! Invariant: one checkpoint at a time; a clean one is the last of its boot.
 
 use std::cell::Cell;
 use std::io;
@@ -18,9 +19,9 @@ use super::write_behind;
 use crate::ids::{JournalSequence, Offset};
 use crate::io::Monotonic;
 use crate::journal::image::{Image, OfflineRow, PartitionRow};
+use crate::journal::manifest;
 use crate::journal::replay::Start;
 use crate::journal::stranded::{self, StrandedEntry};
-use crate::journal::manifest;
 use crate::limits::CHECKPOINT_INTERVAL_MS;
 use crate::log::producers::Producers;
 
@@ -32,6 +33,9 @@ pub struct Checkpoints {
     request: Event,
     finish: Event,
     failed: Cell<bool>,
+    taking: Cell<bool>,
+    taken: Event,
+    closed: Cell<bool>,
 }
 
 impl Checkpoints {
@@ -106,12 +110,32 @@ async fn wait_until_due(shard: &Rc<Shard>, due: Monotonic) {
     }
 }
 
-/// Takes one checkpoint. With `clean` the files are also cut to their exact lengths and get
-/// Kafka's companion files, for a stop after which nothing is replayed.
+/// Takes one checkpoint, after one that is being taken. With `clean` the files are also cut to
+/// their exact lengths and get Kafka's companion files, for a stop after which nothing is
+/// replayed; later checkpoints do nothing then.
 ///
 /// # Errors
 /// What the disk says; the shard's storage has failed then.
 pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
+    let checkpoints = &shard.checkpoints;
+    loop {
+        let seen = checkpoints.taken.generation();
+        if !checkpoints.taking.replace(true) {
+            break;
+        }
+        checkpoints.taken.wait(seen).await;
+    }
+    let outcome = match checkpoints.closed.get() {
+        true => Ok(()),
+        false => take_alone(shard, clean).await,
+    };
+    checkpoints.closed.set(checkpoints.closed.get() || (clean && outcome.is_ok()));
+    checkpoints.taking.set(false);
+    checkpoints.taken.notify();
+    outcome
+}
+
+async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     // (1) Everything in blocks from here on is replayed; everything before is in the image.
     let start = shard.journal.point();
     let placed_before = JournalSequence(start.sequence.0 - 1);
@@ -209,31 +233,72 @@ fn row_at_end(partition: &Partition) -> PartitionRow {
 }
 
 /// A partition that cannot be written keeps its evidence aside, so that it never pins the ring.
-async fn strand(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    error: &io::Error,
-) -> io::Result<()> {
+async fn strand(shard: &Rc<Shard>, partition: &Rc<Partition>, error: &io::Error) -> io::Result<()> {
     if let Some(failed) = shard.journal.failure() {
         return Err(io::Error::other(failed));
     }
-    let before = partition.row.borrow().offline.as_ref().map_or(0, |row| row.stranded_bytes);
-    let (records, end) = stranded_records(partition, before);
-    let mut stranded_bytes = before;
+    let before = partition.row.borrow().offline.as_ref().map(|row| row.stranded_bytes);
+    if before.is_none() {
+        // What did reach the segments is left to them: it is in memory no more.
+        let row = row_at_written_end(partition);
+        partition.row.replace(row);
+    }
+    let mut stranded_bytes = before.unwrap_or(0);
+    let (records, end) = stranded_records(partition, stranded_bytes);
     if !records.is_empty() {
-        let relative = manifest::stranded_path(partition.id);
-        let path = shard.context.data_dir.join(relative);
-        shard.disk.append(&path, &records).await?;
-        if let Some(directory) = path.parent() {
-            shard.disk.sync_directory(directory).await?;
-        }
-        stranded_bytes += records.len() as u64;
+        stranded_bytes = keep_aside(shard, partition, stranded_bytes, &records).await?;
         partition.log.borrow_mut().stranded_through(end);
     }
     let reason = error.to_string();
     partition.row.borrow_mut().offline = Some(OfflineRow { reason, stranded_bytes });
     partition.set_availability(Availability::Offline(error.to_string()));
     Ok(())
+}
+
+/// Its row with everything that its segments hold, and no more. Its producers and epochs are those
+/// of the end: recovery knows the batches kept aside again by them.
+fn row_at_written_end(partition: &Partition) -> PartitionRow {
+    let mut row = row_at_end(partition);
+    let segments = partition.segments.borrow();
+    row.synced_end = partition.log.borrow().written_end();
+    match (&segments.active, segments.sealed.last_key_value()) {
+        (Some(active), _) if active.written_bytes > 0 => {
+            row.segment_base = active.base;
+            row.segment_bytes = active.written_bytes;
+            (row.index_bytes, row.time_index_bytes) = active.index_bytes_on_disk;
+        }
+        (Some(_), Some((&base, sealed))) if base != row.segment_base => {
+            row.segment_base = base;
+            row.segment_bytes = sealed.bytes;
+            // A segment sealed in this boot has its whole index in memory and on disk.
+            let lengths = sealed.index.as_ref().map_or((0, 0), |index| index.lengths());
+            (row.index_bytes, row.time_index_bytes) = lengths;
+        }
+        _ => {}
+    }
+    row
+}
+
+/// Adds records to a partition's stranded file, of which `vouched` bytes count: whatever follows
+/// them was left by a boot that no image tells of. Returns how many count now.
+async fn keep_aside(
+    shard: &Rc<Shard>,
+    partition: &Partition,
+    vouched: u64,
+    records: &[u8],
+) -> io::Result<u64> {
+    let data_dir = &shard.context.data_dir;
+    let path = data_dir.join(manifest::stranded_path(partition.id));
+    let mut content = match vouched {
+        0 => Vec::new(),
+        _ => shard.disk.read(&path).await?,
+    };
+    content.truncate(usize::try_from(vouched).unwrap_or(usize::MAX));
+    content.extend_from_slice(records);
+    shard.disk.create_directory(&data_dir.join(manifest::stranded_directory())).await?;
+    shard.disk.sync_directory(&data_dir.join(manifest::journal_directory())).await?;
+    shard.disk.replace(&path, &content).await?;
+    Ok(content.len() as u64)
 }
 
 /// What the stranded file lacks: the journaled batches that are in no segment. Epochs need no
@@ -250,7 +315,8 @@ fn stranded_records(partition: &Partition, before: u64) -> (Vec<u8>, Offset) {
         }
         let mut slices = Vec::new();
         batch.slices(&mut slices);
-        let entry = StrandedEntry::Batch { append_ms: batch.append_ms, bytes: slices.concat().into() };
+        let bytes = slices.concat().into();
+        let entry = StrandedEntry::Batch { append_ms: batch.append_ms, bytes };
         stranded::encode_record(&entry, before + out.len() as u64, &mut out);
     }
     (out, log.high_watermark())

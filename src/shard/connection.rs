@@ -8,34 +8,111 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
 
 use bytes::{Bytes, BytesMut};
 
 use super::Shard;
 use super::event::{Event, Slot};
+use super::memory::Charge;
 use super::partition::Waiter;
 use crate::api::{self, Answer, Response};
-use crate::io::Stream;
-use crate::limits::{REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_PER_CONNECTION_MAX};
+use crate::crash::{self, InHand};
+use crate::io::{Monotonic, Stream};
+use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
 use crate::wire::frame::FrameSplitter;
 use crate::wire::header;
 
 /// What the handlers may know of a connection.
 pub struct Connection {
     /// Text that names the peer in messages.
-    pub peer: String,
+    pub peer: Rc<str>,
     closed: Cell<bool>,
     closing: Event,
-    parked: RefCell<Vec<std::rc::Weak<Waiter>>>,
-    queue: RefCell<VecDeque<Rc<Slot<Response>>>>,
+    parked: RefCell<Vec<Weak<Waiter>>>,
+    queue: RefCell<VecDeque<Queued>>,
     queued: Event,
     answered: Event,
-    bytes_queued: Cell<usize>,
+    last_read: Cell<Monotonic>,
+}
+
+/// A response that is or will be there, and the memory of its request and itself.
+struct Queued {
+    slot: Rc<Slot<Response>>,
+    _charge: Rc<Charge>,
+}
+
+/// The connections of a shard, for the limit on idle ones.
+#[derive(Default)]
+pub struct Connections {
+    open: RefCell<Vec<Weak<Connection>>>,
+    count: Cell<usize>,
+    ended: Event,
+}
+
+impl Connections {
+    /// Number of connections being served.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Waits until one has closed after generation `seen` of [`Connections::generation`].
+    pub async fn one_ended(&self, seen: u64) {
+        self.ended.wait(seen).await;
+    }
+
+    /// Counts ends so far.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.ended.generation()
+    }
+
+    fn add(&self, connection: &Rc<Connection>) {
+        self.count.set(self.count.get() + 1);
+        self.open.borrow_mut().push(Rc::downgrade(connection));
+    }
+
+    fn remove(&self) {
+        self.count.set(self.count.get() - 1);
+        self.ended.notify();
+    }
+
+    /// Closes what has been idle for longer than `idle_ms` and has nothing in progress.
+    fn close_idle(&self, now: Monotonic, idle_ms: u64) {
+        let mut idle = Vec::new();
+        self.open.borrow_mut().retain(|connection| {
+            let Some(connection) = connection.upgrade() else { return false };
+            let busy = !connection.queue.borrow().is_empty();
+            if !busy && now.ms_since(connection.last_read.get()) > idle_ms {
+                idle.push(connection);
+            }
+            true
+        });
+        for connection in idle {
+            connection.close();
+        }
+    }
+}
+
+/// Starts the task that closes idle connections: one for all of them, not a timer each.
+pub fn start(shard: &Rc<Shard>) {
+    let Ok(idle_ms) = u64::try_from(shard.context.config.connections_max_idle_ms) else { return };
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        loop {
+            let pause_ms = (idle_ms / 8).clamp(10, 60_000);
+            let next = shard.runtime.now().plus_ms(pause_ms);
+            shard.runtime.sleep_until(next).await;
+            shard.connections.close_idle(shard.runtime.now(), idle_ms);
+        }
+    }));
 }
 
 impl Connection {
-    fn new(peer: String) -> Rc<Connection> {
+    fn new(peer: Rc<str>, now: Monotonic) -> Rc<Connection> {
         Rc::new(Connection {
             peer,
             closed: Cell::new(false),
@@ -44,7 +121,7 @@ impl Connection {
             queue: RefCell::default(),
             queued: Event::default(),
             answered: Event::default(),
-            bytes_queued: Cell::new(0),
+            last_read: Cell::new(now),
         })
     }
 
@@ -91,25 +168,23 @@ impl Connection {
 
     async fn room(&self) {
         self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
-        loop {
-            let seen = self.answered.generation();
-            if self.closed.get() || self.bytes_queued.get() < RESPONSE_BYTES_PER_CONNECTION_MAX {
-                return;
-            }
-            self.answered.wait(seen).await;
-        }
+    }
+
+    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>) {
+        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge });
+        self.queued.notify();
     }
 }
 
 /// Serves a connection in a task of its own; counted until it has closed.
 pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
-    shard.connections.set(shard.connections.get() + 1);
+    let connection = Connection::new(stream.peer().into(), shard.runtime.now());
+    shard.connections.add(&connection);
     let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream)));
+    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
 }
 
-async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer());
+async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connection>) {
     let writer = {
         let shard = Rc::clone(&shard);
         let stream = Rc::clone(&stream);
@@ -118,8 +193,7 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
             stream.shut_down();
-            shard.connections.set(shard.connections.get() - 1);
-            shard.connection_ended.notify();
+            shard.connections.remove();
         }
     };
     shard.runtime.spawn(Box::pin(writer));
@@ -132,9 +206,8 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>) {
         }
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
-    let last = Slot::filled(Response::Close);
-    connection.queue.borrow_mut().push_back(last);
-    connection.queued.notify();
+    let charge = Rc::new(shard.connection_memory.take(0).await);
+    connection.push(Slot::filled(Response::Close), charge);
 }
 
 /// Why no more requests are read.
@@ -191,7 +264,7 @@ async fn read_requests(
         match futures_lite::future::or(read, ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(_) => {}
+            Ok(_) => connection.last_read.set(shard.runtime.now()),
         }
     }
 }
@@ -202,6 +275,11 @@ async fn start_request(
     frame: Bytes,
 ) -> Result<(), String> {
     connection.room().await;
+    if crash::is_refused(&frame) {
+        return Err("this request crashed the broker twice".to_owned());
+    }
+    let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
+    let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
     let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
     shard.counters.requests.add(1);
     if !api::overlaps(header.api) {
@@ -210,32 +288,35 @@ async fn start_request(
     if connection.is_closed() {
         return Ok(());
     }
-    let slot = match api::handle(shard, connection, header, body).await? {
+    let handled = pin!(api::handle(shard, connection, header, body));
+    let slot = match crash::watched(&in_hand, handled).await? {
         Answer::None => return Ok(()),
         Answer::Now(response) => Slot::filled(response),
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
-            shard.runtime.spawn(Box::pin(async move { filled.fill(future.await) }));
+            let charge = Rc::clone(&charge);
+            let in_hand = Rc::new(in_hand.kept());
+            let future = crash::watched(&in_hand, future);
+            shard.runtime.spawn(Box::pin(async move {
+                let response = future.await;
+                charge.add(response.bytes());
+                filled.fill(response);
+            }));
             slot
         }
     };
-    connection.queue.borrow_mut().push_back(slot);
-    connection.queued.notify();
+    connection.push(slot, charge);
     Ok(())
 }
 
-async fn write_responses(
-    shard: &Rc<Shard>,
-    stream: &Rc<dyn Stream>,
-    connection: &Rc<Connection>,
-) {
+async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection: &Rc<Connection>) {
     let mut slices: Vec<Bytes> = Vec::new();
     loop {
         let first = loop {
             let seen = connection.queued.generation();
-            if let Some(slot) = connection.queue.borrow().front() {
-                break Rc::clone(slot);
+            if let Some(queued) = connection.queue.borrow().front() {
+                break Rc::clone(&queued.slot);
             }
             if connection.is_closed() {
                 return;
@@ -256,10 +337,8 @@ async fn write_responses(
                 break;
             }
         }
-        connection.bytes_queued.set(slices.iter().map(Bytes::len).sum());
         let written = stream.write_all(&mut slices).await;
         slices.clear();
-        connection.bytes_queued.set(0);
         connection.queue.borrow_mut().drain(..finished);
         connection.answered.notify();
         if written.is_err() || close {
@@ -271,7 +350,7 @@ async fn write_responses(
 /// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
 fn next_ready(shard: &Shard, connection: &Connection, place: usize) -> Option<Response> {
     let queue = connection.queue.borrow();
-    let slot = queue.get(place)?;
+    let slot = &queue.get(place)?.slot;
     let response = slot.try_take()?;
     if response.durable_at() <= shard.journal.durable_through() {
         Some(response)

@@ -5,15 +5,18 @@
 //! names the generation it has seen.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
 
 /// Something that happens again and again.
 #[derive(Default)]
 pub struct Event {
     generation: Cell<u64>,
-    wakers: RefCell<Vec<Waker>>,
+    wakers: RefCell<Slab<Waker>>,
 }
 
 impl Event {
@@ -26,25 +29,55 @@ impl Event {
     /// Wakes all that wait.
     pub fn notify(&self) {
         self.generation.set(self.generation.get() + 1);
-        let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
+        if self.wakers.borrow().is_empty() {
+            return;
+        }
+        // Those woken take their wakers away themselves, when they are polled or dropped.
+        let wakers: Vec<Waker> = self.wakers.borrow().iter().map(|(_, w)| w.clone()).collect();
         for waker in wakers {
             waker.wake();
         }
     }
 
-    /// Waits until a notification after generation `seen`.
-    pub async fn wait(&self, seen: u64) {
-        poll_fn(|context| {
-            if self.generation.get() != seen {
-                return Poll::Ready(());
+    /// Waits until a notification after generation `seen`. Giving up leaves nothing behind.
+    #[must_use]
+    pub fn wait(&self, seen: u64) -> Wait<'_> {
+        Wait { event: self, seen, place: None }
+    }
+}
+
+/// The future of [`Event::wait`].
+pub struct Wait<'a> {
+    event: &'a Event,
+    seen: u64,
+    place: Option<usize>,
+}
+
+impl Future for Wait<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.event.generation.get() != self.seen {
+            return Poll::Ready(());
+        }
+        let mut wakers = self.event.wakers.borrow_mut();
+        match self.place {
+            Some(place) => wakers[place].clone_from(context.waker()),
+            None => {
+                let place = wakers.insert(context.waker().clone());
+                drop(wakers);
+                self.place = Some(place);
             }
-            let mut wakers = self.wakers.borrow_mut();
-            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                wakers.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.event.wakers.borrow_mut().remove(place);
+        }
     }
 }
 
@@ -101,5 +134,31 @@ impl<T> Slot<T> {
             }
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[test]
+    fn a_notification_wakes_and_giving_up_leaves_nothing_behind() {
+        let event = Event::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let seen = event.generation();
+        {
+            let mut wait = pin!(event.wait(seen));
+            assert!(wait.as_mut().poll(&mut context).is_pending());
+            assert!(wait.as_mut().poll(&mut context).is_pending());
+            assert_eq!(event.wakers.borrow().len(), 1);
+        }
+        assert!(event.wakers.borrow().is_empty());
+        let mut wait = pin!(event.wait(seen));
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        event.notify();
+        assert!(wait.as_mut().poll(&mut context).is_ready());
+        assert!(pin!(event.wait(seen)).poll(&mut context).is_ready(), "it was missed by nobody");
     }
 }

@@ -152,8 +152,7 @@ impl SessionCache {
         request: SessionRequest,
         now: Monotonic,
     ) -> Result<SessionPlan, ErrorCode> {
-        let session =
-            self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        let session = self.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != request.epoch {
             return Err(ErrorCode::InvalidFetchSessionEpoch);
         }
@@ -184,7 +183,7 @@ impl SessionCache {
         now: Monotonic,
         mut random: impl FnMut() -> u64,
     ) -> i32 {
-        if partitions.is_empty() || !self.make_room(partitions.len(), now) {
+        if partitions.is_empty() || !self.make_room(now) {
             return 0;
         }
         let id = loop {
@@ -227,7 +226,8 @@ impl SessionCache {
             };
             verdicts.insert(partition.key.clone(), partition.must_tell(told));
             partition.told = Some((told.error, told.high_watermark, told.log_start));
-            if told.has_records { moved.push(partition) } else { session.partitions.push(partition) }
+            let places = if told.has_records { &mut moved } else { &mut session.partitions };
+            places.push(partition);
         }
         session.partitions.append(&mut moved);
         for (key, _) in told {
@@ -236,8 +236,8 @@ impl SessionCache {
         included
     }
 
-    /// Evicts the session that Kafka would evict, if any, for a newcomer with `partitions`.
-    fn make_room(&mut self, partitions: usize, now: Monotonic) -> bool {
+    /// Evicts the session that was idle longest, if any was idle long enough.
+    fn make_room(&mut self, now: Monotonic) -> bool {
         if self.sessions.len() < self.slots {
             return true;
         }
@@ -245,10 +245,7 @@ impl SessionCache {
             .sessions
             .iter()
             .min_by_key(|(id, session)| (session.last_used, **id))
-            .filter(|(_, session)| {
-                let idle = now.ms_since(session.last_used) > EVICTION_MS;
-                idle || (session.partitions.len() < partitions && idle)
-            })
+            .filter(|(_, session)| now.ms_since(session.last_used) > EVICTION_MS)
             .map(|(id, _)| *id);
         match victim {
             Some(id) => self.sessions.remove(&id).is_some(),

@@ -13,9 +13,12 @@ use crate::limits::SEGMENT_FILES_OPEN_MAX;
 /// Open segment logs by partition and base offset.
 #[derive(Default)]
 pub struct OpenFiles {
-    files: HashMap<(TopicPartition, Offset), (Rc<dyn File>, u64), foldhash::fast::RandomState>,
+    files: HashMap<(TopicPartition, Offset), Open, foldhash::fast::RandomState>,
     clock: u64,
 }
+
+/// A handle and when it was used last, by the count of uses.
+type Open = (Rc<dyn File>, u64);
 
 impl OpenFiles {
     /// The handle, if it is open.

@@ -171,9 +171,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
             Reply::Done(true)
         }
         Operation::DropTopic(topic) => Reply::Done(catalog::drop_topic(shard, topic).await),
-        Operation::Checkpoint => {
-            Reply::Done(shard.checkpoints.request_and_wait().await.is_ok())
-        }
+        Operation::Checkpoint => Reply::Done(shard.checkpoints.request_and_wait().await.is_ok()),
     }
 }
 

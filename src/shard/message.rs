@@ -12,7 +12,7 @@ use crate::batch::ValidBatch;
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
 use crate::metadata::Image;
-use crate::metadata::topics::{CreateTopic, PlanError, PlannedTopic};
+use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
 use crate::wire::gather::DivergingEpoch;
 
 /// One message.
@@ -237,6 +237,13 @@ pub enum CatalogChange {
         /// Asked for by a client that used a missing topic, not by CreateTopics.
         automatic: bool,
     },
+    /// Give topics more partitions.
+    CreatePartitions {
+        /// Which, and how many.
+        topics: Vec<CreatePartitions>,
+        /// Check only.
+        validate_only: bool,
+    },
     /// Delete these topics, which exist as far as the asker knows.
     DeleteTopics(Vec<TopicId>),
     /// Hand out the next block of producer ids.
@@ -248,6 +255,8 @@ pub enum CatalogChange {
 pub enum CatalogOutcome {
     /// One per topic to be created.
     Created(Vec<Result<PlannedTopic, PlanError>>),
+    /// One per topic to get more partitions.
+    MorePartitions(Vec<Result<(), PlanError>>),
     /// One per topic to be deleted.
     Deleted(Vec<ErrorCode>),
     /// Producer ids from `first` on, so many.

@@ -14,6 +14,7 @@ pub mod fetch_session;
 pub mod files;
 pub mod kafka_files;
 pub mod links;
+pub mod memory;
 pub mod message;
 pub mod offsets;
 pub mod partition;
@@ -47,10 +48,12 @@ use crate::metadata::image::Topic;
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
+use connection::Connections;
 use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
 use links::Links;
+use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
@@ -166,10 +169,10 @@ pub struct Shard {
     pub catalog_changed: Event,
     /// Told when the shard begins to stop.
     pub stop: Event,
+    /// Memory of requests and responses.
+    pub connection_memory: Rc<Budget>,
     /// Connections being served.
-    pub connections: Cell<usize>,
-    /// Told when a connection has closed.
-    pub connection_ended: Event,
+    pub connections: Connections,
     catalog: RefCell<Arc<Image>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>, foldhash::fast::RandomState>>,
     recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
@@ -257,8 +260,8 @@ impl Shard {
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
-            connections: Cell::new(0),
-            connection_ended: Event::default(),
+            connection_memory: Budget::new(split.connection_bytes),
+            connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),
             recovered: RefCell::new(recovered),
@@ -275,6 +278,7 @@ impl Shard {
         write_behind::start(self);
         checkpoint::start(self);
         links::start(self);
+        connection::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }
@@ -322,10 +326,8 @@ impl Shard {
         recovered: Option<RecoveredPartition>,
     ) -> Rc<Partition> {
         let expiration_ms = i64::from(self.context.config.producer_id_expiration_ms);
-        let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
-            row: empty_row(id),
-            segments: Vec::new(),
-        });
+        let recovered = recovered
+            .unwrap_or_else(|| RecoveredPartition { row: empty_row(id), segments: Vec::new() });
         let row = recovered.row;
         let log = Log::recovered(
             row.log_start,
@@ -347,17 +349,20 @@ impl Shard {
         self.partitions.borrow().get(&id).cloned()
     }
 
-    /// All partitions of this shard.
+    /// All partitions of this shard, ordered by id: what follows must not depend on hashing.
     #[must_use]
     pub fn partitions(&self) -> Vec<Rc<Partition>> {
-        self.partitions.borrow().values().cloned().collect()
+        let mut partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
+        partitions.sort_unstable_by_key(|partition| partition.id);
+        partitions
     }
 
-    /// The partitions of one topic on this shard.
+    /// The partitions of one topic on this shard, ordered by index.
     #[must_use]
     pub fn partitions_of(&self, topic: TopicId) -> Vec<Rc<Partition>> {
-        let partitions = self.partitions.borrow();
-        partitions.values().filter(|partition| partition.id.topic == topic).cloned().collect()
+        let mut partitions = self.partitions();
+        partitions.retain(|partition| partition.id.topic == topic);
+        partitions
     }
 
     /// Forgets a partition that was dropped.
@@ -378,8 +383,7 @@ impl Shard {
     pub fn segment_rules(&self, partition: &Partition) -> SegmentRules {
         let topic = partition.topic.borrow();
         let config = &topic.config;
-        let lag_ms =
-            if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
+        let lag_ms = if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
         SegmentRules {
             segment_bytes: u64::from(config.segment_bytes),
             segment_ms: config.segment_ms.min(lag_ms),
@@ -447,12 +451,12 @@ impl Shard {
     /// Waits until all connections have closed, but not beyond `deadline`.
     pub async fn drained(&self, deadline: Monotonic) {
         loop {
-            let seen = self.connection_ended.generation();
-            if self.connections.get() == 0 || self.runtime.now() >= deadline {
+            let seen = self.connections.generation();
+            if self.connections.count() == 0 || self.runtime.now() >= deadline {
                 return;
             }
             let timer = self.runtime.sleep_until(deadline);
-            futures_lite::future::or(self.connection_ended.wait(seen), timer).await;
+            futures_lite::future::or(self.connections.one_ended(seen), timer).await;
         }
     }
 

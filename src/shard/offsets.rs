@@ -235,10 +235,7 @@ async fn complete(
 }
 
 /// Readable batches in memory whose largest timestamp satisfies `wanted`.
-fn tail_batches(
-    partition: &Partition,
-    wanted: impl Fn(i64) -> bool,
-) -> Vec<(BatchHeader, Bytes)> {
+fn tail_batches(partition: &Partition, wanted: impl Fn(i64) -> bool) -> Vec<(BatchHeader, Bytes)> {
     let log = partition.log.borrow();
     let mut batches = Vec::new();
     for batch in log.tail().from_offset(log.written_end()) {

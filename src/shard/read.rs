@@ -19,8 +19,8 @@ use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, TopicPartition};
 use crate::io::OpenMode;
 use crate::limits::{BLOCK_ALIGN, READ_AHEAD_CHUNKS, READ_CHUNK_BYTES};
-use crate::log::index::SegmentIndex;
 use crate::log::Log;
+use crate::log::index::SegmentIndex;
 use crate::log::layout::SegmentFile;
 use crate::wire::gather::DivergingEpoch;
 
@@ -76,31 +76,28 @@ pub async fn read(
     partition: &Rc<Partition>,
     bounds: &ReadBounds,
 ) -> io::Result<ReadBatches> {
-    // A segment can go while it is read (retention); then the read starts again on what is left.
-    loop {
-        if let Some(read) = read_tail(partition, bounds) {
-            return Ok(read);
-        }
-        let written_end = partition.log.borrow().written_end();
-        let cold = ReadBounds { bound: bounds.bound.min(written_end), ..*bounds };
-        let mut walk = Walk::start(partition, cold.offset)?;
-        let mut read = ReadBatches::default();
-        while let Some(batch) = walk.next(shard, partition).await? {
-            if batch.header.last_offset() < cold.offset {
-                continue;
-            }
-            if batch.header.last_offset() >= cold.bound || !room_for(&read, batch.bytes, &cold) {
-                break;
-            }
-            let slices = walk.slices(shard, partition, &batch).await?;
-            read.bytes += batch.bytes;
-            read.slices.extend(slices);
-            if read.bytes >= cold.bytes_max {
-                break;
-            }
-        }
+    if let Some(read) = read_tail(partition, bounds) {
         return Ok(read);
     }
+    let written_end = partition.log.borrow().written_end();
+    let cold = ReadBounds { bound: bounds.bound.min(written_end), ..*bounds };
+    let mut walk = Walk::start(partition, cold.offset)?;
+    let mut read = ReadBatches::default();
+    while let Some(batch) = walk.next(shard, partition).await? {
+        if batch.header.last_offset() < cold.offset {
+            continue;
+        }
+        if batch.header.last_offset() >= cold.bound || !room_for(&read, batch.bytes, &cold) {
+            break;
+        }
+        let slices = walk.slices(shard, partition, &batch).await?;
+        read.bytes += batch.bytes;
+        read.slices.extend(slices);
+        if read.bytes >= cold.bytes_max {
+            break;
+        }
+    }
+    Ok(read)
 }
 
 fn room_for(read: &ReadBatches, bytes: usize, bounds: &ReadBounds) -> bool {
@@ -191,10 +188,8 @@ fn check_read(
     if part.offset < log.log_start() || part.offset > log.next_offset() {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    let bound =
-        if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
-    let bounds =
-        ReadBounds { offset: part.offset, bound, bytes_max: 0, at_least_one: false };
+    let bound = if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
+    let bounds = ReadBounds { offset: part.offset, bound, bytes_max: 0, at_least_one: false };
     Ok((outcome, bounds))
 }
 

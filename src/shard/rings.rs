@@ -11,9 +11,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::io::{Disk, File, OpenMode};
+use crate::journal::Geometry;
 use crate::journal::block::{FileHeader, Identity};
 use crate::journal::manifest;
-use crate::journal::Geometry;
 use crate::limits::BLOCK_ALIGN;
 
 /// Opens the ring files of `identity`'s shard, making what is missing.
@@ -29,6 +29,8 @@ pub async fn prepare(
 ) -> io::Result<Vec<Rc<dyn File>>> {
     let directory = data_dir.join(manifest::rings_directory());
     disk.create_directory(&directory).await?;
+    // A name is durable only with all names above it: the files' own are not enough.
+    disk.sync_directory(&data_dir.join(manifest::journal_directory())).await?;
     let mut files = Vec::new();
     for number in 0..geometry.files() {
         let path = data_dir.join(manifest::ring_file_path(identity.shard, number));
@@ -61,11 +63,8 @@ async fn zero(disk: &Rc<dyn Disk>, file: &Rc<dyn File>, bytes: u64) -> io::Resul
     let mut position = 0;
     while position < bytes {
         let left = bytes - position;
-        let piece = if left >= step {
-            Rc::clone(&buffer)
-        } else {
-            Rc::new(disk.allocate(left as usize))
-        };
+        let piece =
+            if left >= step { Rc::clone(&buffer) } else { Rc::new(disk.allocate(left as usize)) };
         position += piece.len() as u64;
         file.write_at(Rc::clone(&piece), position - piece.len() as u64).await?;
     }

@@ -64,12 +64,7 @@ impl SpaceWatch {
     /// # Errors
     /// `error` itself, when the shard is stopping and there was no reserve left to give up.
     pub async fn wait_for_space(&self, shard: &Rc<Shard>, error: &io::Error) -> io::Result<()> {
-        if !self.full.0.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the disk is full: records are refused until space returns; free some space \
-                 or lower retention"
-            );
-        }
+        self.refuse();
         // Appends that wait for room are refused now.
         shard.journal.memory_changed();
         let released = shard.disk.remove(&self.reserve_path).await.is_ok();
@@ -83,15 +78,14 @@ impl SpaceWatch {
         Ok(())
     }
 
-    /// Makes the reserve file if it is missing and there is room; clears the flag then.
+    /// Makes the reserve file if it is missing and there is room, and takes records again; refuses
+    /// them as long as there is none.
     pub async fn restore_reserve(&self, shard: &Rc<Shard>) {
-        if self.reserve_bytes > 0 {
+        if self.reserve_bytes > 0 && !self.has_reserve(shard).await {
             let Ok(space) = shard.disk.space().await else { return };
-            if space.available_bytes < self.reserve_bytes.saturating_mul(2) {
-                return;
-            }
-            if let Err(error) = self.allocate_reserve(shard).await {
-                tracing::debug!("the reserve cannot be restored yet: {error}");
+            let room = space.available_bytes >= self.reserve_bytes.saturating_mul(2);
+            if !room || self.allocate_reserve(shard).await.is_err() {
+                self.refuse();
                 return;
             }
         }
@@ -100,10 +94,30 @@ impl SpaceWatch {
         }
     }
 
+    fn refuse(&self) {
+        if !self.full.0.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the disk is full: records are refused until space returns; free some space \
+                 or lower retention"
+            );
+        }
+    }
+
+    async fn has_reserve(&self, shard: &Rc<Shard>) -> bool {
+        let Ok(file) = shard.disk.open(&self.reserve_path, OpenMode::default()).await else {
+            return false;
+        };
+        file.length().await.is_ok_and(|length| length >= self.reserve_bytes)
+    }
+
     async fn allocate_reserve(&self, shard: &Rc<Shard>) -> io::Result<()> {
         let mode = OpenMode { write: true, create: true, ..OpenMode::default() };
         let file = shard.disk.open(&self.reserve_path, mode).await?;
-        let allocated = file.allocate(0, self.reserve_bytes).await;
+        let mut allocated = file.allocate(0, self.reserve_bytes).await;
+        if allocated.is_ok() {
+            // The length tells a later start that all of it is there.
+            allocated = file.set_length(self.reserve_bytes).await;
+        }
         file.close().await?;
         if allocated.is_err() {
             shard.disk.remove(&self.reserve_path).await?;

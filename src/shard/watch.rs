@@ -115,8 +115,7 @@ impl Drop for Watching {
 fn watch_here(shard: &Shard, waiter: &Rc<Waiter>, part: &WatchPart) -> bool {
     let Some(partition) = shard.partition(part.partition) else { return true };
     let log = partition.log.borrow();
-    let bound =
-        if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
+    let bound = if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
     drop(log);
     bound > part.seen || !partition.is_online() || !partition.watch(waiter)
 }

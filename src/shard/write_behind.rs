@@ -145,7 +145,6 @@ async fn write_steps(
             Step::Roll(base) => roll(shard, partition, base).await?,
             Step::Write(chunk) => write_chunk(shard, partition, chunk).await?,
         }
-        partition.dirty.set(true);
     }
 }
 
@@ -210,11 +209,7 @@ fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset, now_ms
     Step::Write(chunk)
 }
 
-async fn write_chunk(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    chunk: Chunk,
-) -> io::Result<()> {
+async fn write_chunk(shard: &Rc<Shard>, partition: &Rc<Partition>, chunk: Chunk) -> io::Result<()> {
     let base = active_base(partition);
     let file = open_segment(shard, partition, base).await?;
     let end_position = chunk.position + chunk.length as u64;

@@ -89,64 +89,20 @@ pub struct Report {
 
 /// The first promise found broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(
-    missing_docs,
-    reason = "the fields are explained by the text of `Display`"
-)]
+#[allow(missing_docs, reason = "the fields are explained by the text of `Display`")]
 pub enum Violation {
-    Gap {
-        expected: Offset,
-        found: Offset,
-    },
-    End {
-        expected: Offset,
-        found: Offset,
-    },
-    Invented {
-        offset: Offset,
-        record: RecordId,
-    },
-    WrongPartition {
-        offset: Offset,
-        record: RecordId,
-    },
-    Refused {
-        offset: Offset,
-        record: RecordId,
-    },
-    Doubled {
-        record: RecordId,
-        first: Offset,
-        second: Offset,
-    },
-    Lost {
-        record: RecordId,
-        offset: Offset,
-    },
-    Moved {
-        record: RecordId,
-        acked: Offset,
-        found: Offset,
-    },
-    Unread {
-        offset: Offset,
-        read: Entry,
-        found: Option<Entry>,
-    },
-    Torn {
-        record: RecordId,
-        offset: Offset,
-    },
-    Reordered {
-        session: Session,
-        record: RecordId,
-        before: RecordId,
-    },
-    Hole {
-        session: Session,
-        missing: RecordId,
-        present: RecordId,
-    },
+    Gap { expected: Offset, found: Offset },
+    End { expected: Offset, found: Offset },
+    Invented { offset: Offset, record: RecordId },
+    WrongPartition { offset: Offset, record: RecordId },
+    Refused { offset: Offset, record: RecordId },
+    Doubled { record: RecordId, first: Offset, second: Offset },
+    Lost { record: RecordId, offset: Offset },
+    Moved { record: RecordId, acked: Offset, found: Offset },
+    Unread { offset: Offset, read: Entry, found: Option<Entry> },
+    Torn { record: RecordId, offset: Offset },
+    Reordered { session: Session, record: RecordId, before: RecordId },
+    Hole { session: Session, missing: RecordId, present: RecordId },
 }
 
 /// A violation, and the partition it was found in.
@@ -182,12 +138,7 @@ impl History {
             let before = self.owner.insert(*record, id);
             assert!(before.is_none(), "record {} is used twice", record.0);
         }
-        self.attempts.push(Attempt {
-            partition,
-            session,
-            records,
-            outcome: Outcome::Unknown,
-        });
+        self.attempts.push(Attempt { partition, session, records, outcome: Outcome::Unknown });
         id
     }
 
@@ -201,16 +152,10 @@ impl History {
             && before != base
             && found.session.is_some()
         {
-            let violation = Violation::Moved {
-                record: found.records[0],
-                acked: before,
-                found: base,
-            };
+            let violation =
+                Violation::Moved { record: found.records[0], acked: before, found: base };
             let partition = found.partition;
-            return Err(Broken {
-                partition,
-                violation,
-            });
+            return Err(Broken { partition, violation });
         }
         found.outcome = Outcome::Acked(base);
         Ok(())
@@ -238,35 +183,22 @@ impl History {
         if before == entry {
             return Ok(());
         }
-        let violation = Violation::Unread {
-            offset,
-            read: before,
-            found: Some(entry),
-        };
-        Err(Broken {
-            partition,
-            violation,
-        })
+        let violation = Violation::Unread { offset, read: before, found: Some(entry) };
+        Err(Broken { partition, violation })
     }
 
     /// Every partition with an attempt, in order.
     #[must_use]
     pub fn partitions(&self) -> Vec<TopicPartition> {
-        let all: BTreeSet<TopicPartition> = self
-            .attempts
-            .iter()
-            .map(|attempt| attempt.partition)
-            .collect();
+        let all: BTreeSet<TopicPartition> =
+            self.attempts.iter().map(|attempt| attempt.partition).collect();
         all.into_iter().collect()
     }
 
     /// Records acknowledged in one partition.
     #[must_use]
     pub fn acked_count(&self, partition: TopicPartition) -> usize {
-        let here = self
-            .attempts
-            .iter()
-            .filter(|attempt| attempt.partition == partition);
+        let here = self.attempts.iter().filter(|attempt| attempt.partition == partition);
         here.filter(|attempt| matches!(attempt.outcome, Outcome::Acked(_)))
             .map(|attempt| attempt.records.len())
             .sum()
@@ -278,10 +210,7 @@ impl History {
     /// The first promise broken.
     pub fn verify(&self, partition: TopicPartition, log: &LogView) -> Result<Report, Broken> {
         let checked = self.check(partition, log);
-        checked.map_err(|violation| Broken {
-            partition,
-            violation,
-        })
+        checked.map_err(|violation| Broken { partition, violation })
     }
 
     fn check(&self, partition: TopicPartition, log: &LogView) -> Result<Report, Violation> {
@@ -311,11 +240,7 @@ impl History {
                 report.unacked.push(*record);
             }
         }
-        for attempt in self
-            .attempts
-            .iter()
-            .filter(|attempt| attempt.partition == partition)
-        {
+        for attempt in self.attempts.iter().filter(|attempt| attempt.partition == partition) {
             report.acked += check_acked(attempt, log, &places)?;
             check_whole(attempt, log, &places)?;
         }
@@ -351,11 +276,7 @@ impl History {
             let found = entries.get(&offset).copied();
             let removed = found.is_none() && log.compacted && offset < log.end;
             if found != Some(read) && !removed {
-                return Err(Violation::Unread {
-                    offset,
-                    read,
-                    found,
-                });
+                return Err(Violation::Unread { offset, read, found });
             }
         }
         Ok(())
@@ -368,11 +289,7 @@ impl History {
         places: &BTreeMap<RecordId, Vec<Offset>>,
     ) -> Result<(), Violation> {
         let mut sessions: BTreeMap<Session, SessionState> = BTreeMap::new();
-        for attempt in self
-            .attempts
-            .iter()
-            .filter(|attempt| attempt.partition == partition)
-        {
+        for attempt in self.attempts.iter().filter(|attempt| attempt.partition == partition) {
             let Some(session) = attempt.session else {
                 continue;
             };
@@ -388,20 +305,12 @@ impl History {
             match places.get(&record).map(|offsets| offsets[0]) {
                 Some(offset) => {
                     if let Some(missing) = state.missing {
-                        return Err(Violation::Hole {
-                            session,
-                            missing,
-                            present: record,
-                        });
+                        return Err(Violation::Hole { session, missing, present: record });
                     }
                     if let Some((last, before)) = state.last.replace((offset, record))
                         && last > offset
                     {
-                        return Err(Violation::Reordered {
-                            session,
-                            record,
-                            before,
-                        });
+                        return Err(Violation::Reordered { session, record, before });
                     }
                 }
                 // Below the log start, or compacted away, it may well have been there.
@@ -424,19 +333,13 @@ fn check_offsets(log: &LogView) -> Result<(), Violation> {
     for (offset, _) in &log.entries {
         let fits = *offset == expected || (log.compacted && *offset > expected);
         if !fits {
-            return Err(Violation::Gap {
-                expected,
-                found: *offset,
-            });
+            return Err(Violation::Gap { expected, found: *offset });
         }
         expected = offset.plus(1);
     }
     let fits = expected == log.end || (log.compacted && expected < log.end);
     if !fits {
-        return Err(Violation::End {
-            expected,
-            found: log.end,
-        });
+        return Err(Violation::End { expected, found: log.end });
     }
     Ok(())
 }
@@ -458,18 +361,11 @@ fn check_acked(
             _ if acked < log.start => {}
             Some(offsets) if offsets.contains(&acked) => present += 1,
             Some(offsets) => {
-                return Err(Violation::Moved {
-                    record,
-                    acked,
-                    found: offsets[0],
-                });
+                return Err(Violation::Moved { record, acked, found: offsets[0] });
             }
             None if log.compacted && acked < log.end => {}
             None => {
-                return Err(Violation::Lost {
-                    record,
-                    offset: acked,
-                });
+                return Err(Violation::Lost { record, offset: acked });
             }
         }
     }
@@ -498,10 +394,7 @@ fn check_whole(
         if found != expected {
             let odd = found.iter().find(|offset| !expected.contains(offset));
             let offset = odd.or(expected.first()).copied().unwrap_or(log.end);
-            return Err(Violation::Torn {
-                record: *record,
-                offset,
-            });
+            return Err(Violation::Torn { record: *record, offset });
         }
     }
     Ok(())
@@ -520,54 +413,32 @@ impl fmt::Display for Violation {
                 write!(f, "record {} at {offset} was never sent", record.0)
             }
             Violation::WrongPartition { offset, record } => {
-                write!(
-                    f,
-                    "record {} at {offset} belongs to another partition",
-                    record.0
-                )
+                write!(f, "record {} at {offset} belongs to another partition", record.0)
             }
             Violation::Refused { offset, record } => {
                 write!(f, "record {} at {offset} was refused", record.0)
             }
-            Violation::Doubled {
-                record,
-                first,
-                second,
-            } => write!(f, "record {} is at {first} and at {second}", record.0),
+            Violation::Doubled { record, first, second } => {
+                write!(f, "record {} is at {first} and at {second}", record.0)
+            }
             Violation::Lost { record, offset } => {
                 write!(f, "record {}, acknowledged at {offset}, is lost", record.0)
             }
-            Violation::Moved {
-                record,
-                acked,
-                found,
-            } => write!(
-                f,
-                "record {}, acknowledged at {acked}, is at {found}",
-                record.0
-            ),
-            Violation::Unread {
-                offset,
-                read,
-                found,
-            } => write!(f, "{read:?} was read at {offset}, where now is {found:?}"),
+            Violation::Moved { record, acked, found } => {
+                write!(f, "record {}, acknowledged at {acked}, is at {found}", record.0)
+            }
+            Violation::Unread { offset, read, found } => {
+                write!(f, "{read:?} was read at {offset}, where now is {found:?}")
+            }
             Violation::Torn { record, offset } => {
                 write!(f, "the batch of record {} is torn at {offset}", record.0)
             }
-            Violation::Reordered {
-                session,
-                record,
-                before,
-            } => write!(
+            Violation::Reordered { session, record, before } => write!(
                 f,
                 "session {}: record {} was sent after {}, but is before it",
                 session.0, record.0, before.0
             ),
-            Violation::Hole {
-                session,
-                missing,
-                present,
-            } => write!(
+            Violation::Hole { session, missing, present } => write!(
                 f,
                 "session {}: record {} is there without {}, sent before it",
                 session.0, present.0, missing.0

@@ -114,26 +114,16 @@ impl SimDisk {
         let state = self.shared.state.borrow_mut().take();
         let mut state = state.expect("invariant: a disk crashes once");
         state.medium.abandon(&mut state.random);
-        self.shared
-            .core
-            .note("disk kill", state.medium.used_bytes(), 0);
+        self.shared.core.note("disk kill", state.medium.used_bytes(), 0);
         let random = state.random.fork();
         let core = Rc::clone(&self.shared.core);
         SimDisk::assemble(core, state.medium, state.faults, random)
     }
 
     fn assemble(core: Rc<Core>, medium: Medium, faults: FaultPlan, random: Random) -> SimDisk {
-        let state = State {
-            medium,
-            faults,
-            random,
-        };
+        let state = State { medium, faults, random };
         SimDisk {
-            shared: Rc::new(Shared {
-                core,
-                home: Home::new(),
-                state: RefCell::new(Some(state)),
-            }),
+            shared: Rc::new(Shared { core, home: Home::new(), state: RefCell::new(Some(state)) }),
         }
     }
 
@@ -202,18 +192,12 @@ impl SimDisk {
             Some(code) => Err(os(code)),
             None => look(state),
         };
-        self.perform(operation, path, 0, |_, _| Ok(()), finish)
-            .await
+        self.perform(operation, path, 0, |_, _| Ok(()), finish).await
     }
 
     /// `Disk::write` and `Disk::append`.
     async fn write_whole(&self, path: &Path, content: &[u8], append: bool) -> io::Result<()> {
-        let mode = OpenMode {
-            write: true,
-            create: true,
-            truncate: !append,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { write: true, create: true, truncate: !append, ..OpenMode::default() };
         let begin = |state: &mut State, _| {
             state.check_creation(path)?;
             let (inode, opened) = state.medium.open(path, mode)?;
@@ -243,8 +227,7 @@ impl SimDisk {
             code.map_or(Ok(()), |code| Err(os(code)))
         };
         let detail = content.len() as u64;
-        self.perform(Operation::WriteWhole, path, detail, begin, finish)
-            .await
+        self.perform(Operation::WriteWhole, path, detail, begin, finish).await
     }
 }
 
@@ -299,9 +282,7 @@ impl Disk for SimDisk {
                 state.medium.finish_open(inode, sequence);
                 Ok(inode)
             };
-            let inode = self
-                .perform(Operation::Open, path, 0, begin, finish)
-                .await?;
+            let inode = self.perform(Operation::Open, path, 0, begin, finish).await?;
             let file: Rc<dyn File> = Rc::new(SimFile {
                 disk: self.clone(),
                 path: path.to_owned(),
@@ -317,10 +298,7 @@ impl Disk for SimDisk {
     fn read<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<Vec<u8>>> {
         Box::pin(async move {
             let target = path.to_owned();
-            self.look(Operation::Read, path, move |state| {
-                state.medium.read(&target)
-            })
-            .await
+            self.look(Operation::Read, path, move |state| state.medium.read(&target)).await
         })
     }
 
@@ -350,12 +328,10 @@ impl Disk for SimDisk {
     }
 
     fn create_directory<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
-        Box::pin(
-            self.change_names(Operation::CreateDirectory, path, |state| {
-                state.check_creation(path)?;
-                state.medium.create_directory(path)
-            }),
-        )
+        Box::pin(self.change_names(Operation::CreateDirectory, path, |state| {
+            state.check_creation(path)?;
+            state.medium.create_directory(path)
+        }))
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> LocalFuture<'a, io::Result<()>> {
@@ -367,9 +343,7 @@ impl Disk for SimDisk {
     }
 
     fn remove_tree<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
-        Box::pin(self.change_names(Operation::Remove, path, |state| {
-            state.medium.remove_tree(path)
-        }))
+        Box::pin(self.change_names(Operation::Remove, path, |state| state.medium.remove_tree(path)))
     }
 
     fn sync_directory<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
@@ -388,8 +362,7 @@ impl Disk for SimDisk {
                     Ok(())
                 }
             };
-            self.perform(Operation::SyncDirectory, path, 0, begin, finish)
-                .await
+            self.perform(Operation::SyncDirectory, path, 0, begin, finish).await
         })
     }
 
@@ -401,8 +374,7 @@ impl Disk for SimDisk {
                 fault.map_or(Ok(()), |code| Err(os(code)))
             };
             let root = Path::new("/");
-            self.perform(Operation::SyncFilesystem, root, 0, begin, finish)
-                .await
+            self.perform(Operation::SyncFilesystem, root, 0, begin, finish).await
         })
     }
 
@@ -445,9 +417,7 @@ impl SimFile {
             in_flight.set(in_flight.get() - 1);
             finish(state, begun, fault)
         };
-        self.disk
-            .perform(operation, &self.path, detail, begin, finish)
-            .await
+        self.disk.perform(operation, &self.path, detail, begin, finish).await
     }
 
     fn assert_writable(&self, what: &str) {
@@ -485,8 +455,7 @@ impl File for SimFile {
                 let code = fault.or(short);
                 code.map_or(Ok(()), |code| Err(os(code)))
             };
-            self.perform(Operation::Write, position, begin, finish)
-                .await
+            self.perform(Operation::Write, position, begin, finish).await
         })
     }
 
@@ -500,9 +469,7 @@ impl File for SimFile {
                 let bytes = state.medium.finish_read(inode, read);
                 fault.map_or(Ok(bytes), |code| Err(os(code)))
             };
-            let bytes = self
-                .perform(Operation::Read, position, begin, finish)
-                .await?;
+            let bytes = self.perform(Operation::Read, position, begin, finish).await?;
             if bytes.is_empty() {
                 return Ok(Bytes::new());
             }
@@ -543,8 +510,7 @@ impl File for SimFile {
             };
             let finish =
                 |_: &mut State, code: Option<i32>, _| code.map_or(Ok(()), |code| Err(os(code)));
-            self.perform(Operation::Allocate, position, begin, finish)
-                .await
+            self.perform(Operation::Allocate, position, begin, finish).await
         })
     }
 
@@ -564,8 +530,7 @@ impl File for SimFile {
                 }
                 fault.map_or(Ok(()), |code| Err(os(code)))
             };
-            self.perform(Operation::SetLength, length, begin, finish)
-                .await
+            self.perform(Operation::SetLength, length, begin, finish).await
         })
     }
 
@@ -573,8 +538,7 @@ impl File for SimFile {
         Box::pin(async move {
             let inode = self.inode;
             let finish = move |state: &mut State, (), _| Ok(state.medium.length(inode));
-            self.perform(Operation::List, 0, |_, _| Ok(()), finish)
-                .await
+            self.perform(Operation::List, 0, |_, _| Ok(()), finish).await
         })
     }
 
@@ -590,9 +554,7 @@ impl File for SimFile {
                 fault.map_or(Ok(()), |code| Err(os(code)))
             };
             let begin = |_: &mut State, _| Ok(());
-            self.disk
-                .perform(Operation::Close, &self.path, 0, begin, finish)
-                .await
+            self.disk.perform(Operation::Close, &self.path, 0, begin, finish).await
         })
     }
 }
@@ -621,9 +583,7 @@ fn assert_aligned(position: u64, length: u64) {
 fn path_hash(operation: Operation, path: &Path) -> u64 {
     let bytes = path.as_os_str().as_encoded_bytes();
     let start = operation as u64;
-    bytes
-        .iter()
-        .fold(start, |hash, &byte| fold(hash, u64::from(byte)))
+    bytes.iter().fold(start, |hash, &byte| fold(hash, u64::from(byte)))
 }
 
 #[cfg(test)]

@@ -91,9 +91,7 @@ impl Core {
                 hash: seed,
                 log: None,
             }),
-            ready: Arc::new(Ready {
-                woken: Mutex::new(Vec::new()),
-            }),
+            ready: Arc::new(Ready { woken: Mutex::new(Vec::new()) }),
             now_ns: Cell::new(1_000_000_000),
             wall_base_ms: Cell::new(WALL_START_MS),
         })
@@ -138,12 +136,7 @@ impl Core {
         if let Some(log) = &mut state.log
             && log.len() < LOG_EVENTS_MAX
         {
-            log.push(Event {
-                at_ns,
-                kind,
-                subject,
-                detail,
-            });
+            log.push(Event { at_ns, kind, subject, detail });
         }
     }
 
@@ -165,13 +158,7 @@ impl Core {
         state.task_next += 1;
         let waker = self.waker(id, shard);
         waker.wake_by_ref();
-        state.tasks.insert(
-            id,
-            Task {
-                waker,
-                future: Some(future),
-            },
-        );
+        state.tasks.insert(id, Task { waker, future: Some(future) });
     }
 
     pub(super) fn main_waker(&self) -> Waker {
@@ -214,11 +201,7 @@ impl Core {
         let taken = {
             let mut state = self.state.borrow_mut();
             let task = state.tasks.get_mut(&id);
-            task.and_then(|task| {
-                task.future
-                    .take()
-                    .map(|future| (future, task.waker.clone()))
-            })
+            task.and_then(|task| task.future.take().map(|future| (future, task.waker.clone())))
         };
         if let Some((mut future, waker)) = taken {
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -311,9 +294,7 @@ impl Core {
         if candidates.is_empty() {
             return None;
         }
-        let chosen = state
-            .round
-            .swap_remove(candidates[state.schedule.index(candidates.len())]);
+        let chosen = state.round.swap_remove(candidates[state.schedule.index(candidates.len())]);
         // Cores do not advance in lockstep: now and then one stands still for a while.
         if state.pauses && chosen.1 != MAIN_SHARD && state.schedule.chance(1, 200) {
             let until_ns = now_ns.saturating_add(state.schedule.below(300_000));
@@ -367,8 +348,7 @@ impl Runtime for SimRuntime {
             if core.now_ns() < deadline.0 {
                 let late_ns = core.state.borrow_mut().schedule.below(60_000);
                 let delay_ns = deadline.0 - core.now_ns();
-                core.complete_after(delay_ns.saturating_add(late_ns), || ())
-                    .await;
+                core.complete_after(delay_ns.saturating_add(late_ns), || ()).await;
             }
         })
     }
@@ -408,17 +388,11 @@ pub(super) struct Slot<T> {
 
 impl<T> Completion<T> {
     pub(super) fn new() -> Completion<T> {
-        Completion {
-            slot: Slot {
-                shared: Rc::new(RefCell::new((None, None))),
-            },
-        }
+        Completion { slot: Slot { shared: Rc::new(RefCell::new((None, None))) } }
     }
 
     pub(super) fn slot(&self) -> Slot<T> {
-        Slot {
-            shared: Rc::clone(&self.slot.shared),
-        }
+        Slot { shared: Rc::clone(&self.slot.shared) }
     }
 }
 

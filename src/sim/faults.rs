@@ -83,11 +83,7 @@ pub struct Delays {
 
 impl Default for Delays {
     fn default() -> Delays {
-        Delays {
-            min_ns: 20_000,
-            max_ns: 400_000,
-            slow_one_in: 50,
-        }
+        Delays { min_ns: 20_000, max_ns: 400_000, slow_one_in: 50 }
     }
 }
 
@@ -171,10 +167,7 @@ mod tests {
         let journal = Path::new("/data/journal/0");
         let mut strike = |operation, path| plan.strike(operation, path);
         assert_eq!(strike(Operation::Write, journal), None);
-        assert_eq!(
-            strike(Operation::Write, Path::new("/data/topics/t-0")),
-            None
-        );
+        assert_eq!(strike(Operation::Write, Path::new("/data/topics/t-0")), None);
         assert_eq!(strike(Operation::Read, journal), None);
         assert_eq!(strike(Operation::Write, journal), None);
         assert_eq!(strike(Operation::Write, journal), Some(libc::EIO));
@@ -183,10 +176,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_has_nothing_free_whatever_its_size() {
-        let mut plan = FaultPlan {
-            capacity_bytes: Some(1000),
-            ..FaultPlan::default()
-        };
+        let mut plan = FaultPlan { capacity_bytes: Some(1000), ..FaultPlan::default() };
         assert_eq!(plan.available_bytes(400), 600);
         assert_eq!(plan.available_bytes(1400), 0);
         plan.full = true;

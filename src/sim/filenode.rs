@@ -84,10 +84,7 @@ impl FileNode {
                 index: index as u32,
                 count: count as u32,
             };
-            self.versions
-                .entry(first + index)
-                .or_default()
-                .push(version);
+            self.versions.entry(first + index).or_default().push(version);
         }
         self.writes.insert(write, (position, bytes));
     }
@@ -109,8 +106,7 @@ impl FileNode {
         // A failed write leaves the length alone, and any of its sectors below it.
         for (index, sector) in bytes.chunks(SECTOR_BYTES as usize).enumerate() {
             if random.chance(1, 2) {
-                self.current
-                    .write(position + index as u64 * SECTOR_BYTES, sector);
+                self.current.write(position + index as u64 * SECTOR_BYTES, sector);
             }
         }
         self.finish(write, position, end, now);
@@ -129,8 +125,7 @@ impl FileNode {
 
     pub(super) fn finish_read(&mut self, read: Sequence) -> Vec<u8> {
         let range = self.reads.remove(&read);
-        self.current
-            .read(range.expect("invariant: a read ends once"))
+        self.current.read(range.expect("invariant: a read ends once"))
     }
 
     pub(super) fn set_length(&mut self, change: Sequence, length: u64) {
@@ -141,11 +136,7 @@ impl FileNode {
     }
 
     pub(super) fn finish_set_length(&mut self, change: Sequence, now: Sequence) {
-        for length in self
-            .lengths
-            .iter_mut()
-            .filter(|length| length.begun == change)
-        {
+        for length in self.lengths.iter_mut().filter(|length| length.begun == change) {
             length.finished = Some(now);
         }
     }
@@ -158,11 +149,7 @@ impl FileNode {
             for version in versions.filter(|version| covered(version.finished)) {
                 version.stuck = true;
             }
-            for change in self
-                .lengths
-                .iter_mut()
-                .filter(|change| covered(change.finished))
-            {
+            for change in self.lengths.iter_mut().filter(|change| covered(change.finished)) {
                 change.stuck = true;
             }
             return;
@@ -223,8 +210,7 @@ impl FileNode {
         self.current.extend_to(bytes.len() as u64);
         self.current.write(0, bytes);
         self.extents.cut(0);
-        self.extents
-            .add(&(0..(bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64)));
+        self.extents.add(&(0..(bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64)));
         self.durable = self.current.clone();
         self.versions.clear();
         self.lengths.clear();
@@ -249,15 +235,8 @@ impl FileNode {
             let end = position + SECTOR_BYTES;
             let cut_by = |change: &&LengthChange| change.to.cuts(end);
             // A kept cut hides what was written before it, a lost one what was written after.
-            let from = kept
-                .iter()
-                .rev()
-                .find(cut_by)
-                .map_or(0, |change| change.begun);
-            let until = lost
-                .iter()
-                .find(cut_by)
-                .map_or(Sequence::MAX, |change| change.begun);
+            let from = kept.iter().rev().find(cut_by).map_or(0, |change| change.begun);
+            let until = lost.iter().find(cut_by).map_or(Sequence::MAX, |change| change.begun);
             let survivor = versions.iter().rev().find(|version| {
                 let possible = version.write > from && version.write < until;
                 possible && fates.keeps_sector(version.write, version.index, version.count)
@@ -272,8 +251,7 @@ impl FileNode {
         self.writes.clear();
         self.reads.clear();
         self.open_count = 0;
-        self.extents
-            .cut(self.current.length().next_multiple_of(PAGE_BYTES as u64));
+        self.extents.cut(self.current.length().next_multiple_of(PAGE_BYTES as u64));
     }
 
     /// A sector of a write; what the write does not fill is as readers see it.
@@ -304,20 +282,14 @@ impl FileNode {
                 version.finished = Some(now);
             }
         }
-        for change in self
-            .lengths
-            .iter_mut()
-            .filter(|change| change.begun == write)
-        {
+        for change in self.lengths.iter_mut().filter(|change| change.begun == write) {
             change.finished = Some(now);
         }
     }
 
     fn versions_of(&mut self, position: u64, end: u64) -> impl Iterator<Item = &mut Vec<Version>> {
         let sectors = position / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES);
-        self.versions
-            .range_mut(sectors)
-            .map(|(_, versions)| versions)
+        self.versions.range_mut(sectors).map(|(_, versions)| versions)
     }
 
     fn make_durable(&mut self, write: Sequence, position: u64, end: u64) {
@@ -338,8 +310,7 @@ impl FileNode {
                 continue;
             };
             if let Some(own) = versions.iter().position(|version| version.write == write) {
-                self.durable
-                    .write(sector * SECTOR_BYTES, &versions[own].bytes);
+                self.durable.write(sector * SECTOR_BYTES, &versions[own].bytes);
                 versions.drain(..=own);
             }
             if !versions.is_empty() {
@@ -380,12 +351,7 @@ impl FileNode {
     }
 
     fn push_length(&mut self, begun: Sequence, to: Length) {
-        self.lengths.push(LengthChange {
-            begun,
-            finished: None,
-            stuck: false,
-            to,
-        });
+        self.lengths.push(LengthChange { begun, finished: None, stuck: false, to });
     }
 
     fn assert_apart(&self, range: &Range<u64>, what: &str, is_write: bool) {
@@ -441,11 +407,7 @@ impl Fates {
             1 => Mood::KeepAll,
             _ => Mood::Mixed,
         };
-        Fates {
-            salt: random.next(),
-            random: random.fork(),
-            mood,
-        }
+        Fates { salt: random.next(), random: random.fork(), mood }
     }
 
     /// Whether a change of names made at `begun` is kept.

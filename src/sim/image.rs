@@ -65,9 +65,7 @@ mod tests {
         let mut sparse = vec![0; 20_000];
         sparse[9_000] = 1;
         sparse[19_999] = 2;
-        medium
-            .put(Path::new("/data/a/sparse"), &sparse)
-            .expect("put");
+        medium.put(Path::new("/data/a/sparse"), &sparse).expect("put");
         medium.put(Path::new("/data/empty"), b"").expect("put");
         medium.create_directory(Path::new("/data/b")).expect("made");
         medium.put(Path::new("/other"), b"not below").expect("put");

@@ -76,10 +76,7 @@ impl Medium {
     pub fn resolve(&self, path: &Path) -> io::Result<Inode> {
         let mut at = ROOT;
         for name in components(path)? {
-            at = self
-                .names
-                .lookup(at, &name)?
-                .ok_or_else(|| os(libc::ENOENT))?;
+            at = self.names.lookup(at, &name)?.ok_or_else(|| os(libc::ENOENT))?;
         }
         Ok(at)
     }
@@ -193,17 +190,13 @@ impl Medium {
     /// Bytes of a range without space: what a write there would take from the disk.
     #[must_use]
     pub fn missing(&self, inode: Inode, range: &Range<u64>) -> u64 {
-        self.files
-            .get(&inode)
-            .map_or(0, |file| file.extents.missing(range))
+        self.files.get(&inode).map_or(0, |file| file.extents.missing(range))
     }
 
     /// Length of a file as readers see it.
     #[must_use]
     pub fn length(&self, inode: Inode) -> u64 {
-        self.files
-            .get(&inode)
-            .map_or(0, |file| file.current.length())
+        self.files.get(&inode).map_or(0, |file| file.current.length())
     }
 
     /// Notes the begin of a sync: what has ended by now is covered.
@@ -281,10 +274,7 @@ impl Medium {
             return Err(os(libc::EINVAL));
         }
         let sequence = self.tick();
-        let edits = vec![
-            (from_directory, from_name, None),
-            (to_directory, to_name, Some(source)),
-        ];
+        let edits = vec![(from_directory, from_name, None), (to_directory, to_name, Some(source))];
         self.names.apply(NameChange::new(sequence, edits));
         self.unlinked = true;
         self.release_unreachable();
@@ -302,8 +292,7 @@ impl Medium {
             return Err(os(libc::EISDIR));
         }
         let sequence = self.tick();
-        self.names
-            .apply(NameChange::new(sequence, vec![(directory, name, None)]));
+        self.names.apply(NameChange::new(sequence, vec![(directory, name, None)]));
         self.unlinked = true;
         self.release_unreachable();
         Ok(sequence)
@@ -328,8 +317,7 @@ impl Medium {
             return Err(os(libc::ENOTDIR));
         }
         self.remove_below(inode, sequence);
-        self.names
-            .apply(NameChange::new(sequence, vec![(directory, name, None)]));
+        self.names.apply(NameChange::new(sequence, vec![(directory, name, None)]));
         self.unlinked = true;
         self.release_unreachable();
         Ok(sequence)
@@ -379,12 +367,7 @@ impl Medium {
         if let Some(directory) = path.parent() {
             self.create_directory(directory)?;
         }
-        let mode = OpenMode {
-            write: true,
-            create: true,
-            truncate: true,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
         let (inode, opened) = self.open(path, mode)?;
         let before = self.file(inode).extents.total();
         self.file(inode).load(content);
@@ -498,8 +481,7 @@ impl Medium {
             if self.is_directory(inode) {
                 self.remove_below(inode, sequence);
             }
-            self.names
-                .apply(NameChange::new(sequence, vec![(directory, name, None)]));
+            self.names.apply(NameChange::new(sequence, vec![(directory, name, None)]));
         }
     }
 
@@ -540,10 +522,7 @@ impl Medium {
         let name = names.pop().ok_or_else(|| os(libc::EISDIR))?;
         let mut at = ROOT;
         for name in names {
-            at = self
-                .names
-                .lookup(at, &name)?
-                .ok_or_else(|| os(libc::ENOENT))?;
+            at = self.names.lookup(at, &name)?.ok_or_else(|| os(libc::ENOENT))?;
         }
         match self.is_directory(at) {
             true => Ok((at, name)),

@@ -37,11 +37,7 @@ type Edit = (Inode, OsString, Option<Inode>);
 
 impl NameChange {
     pub(super) fn new(begun: Sequence, edits: Vec<Edit>) -> NameChange {
-        NameChange {
-            begun,
-            finished: None,
-            edits,
-        }
+        NameChange { begun, finished: None, edits }
     }
 
     fn touches(&self, keys: &BTreeSet<(Inode, OsString)>) -> bool {
@@ -83,9 +79,7 @@ impl Names {
     pub(super) fn entries(&self, directory: Inode) -> Vec<(OsString, Inode)> {
         let found = self.directories.get(&directory);
         let entries = found.into_iter().flat_map(|directory| &directory.current);
-        entries
-            .map(|(name, inode)| (name.clone(), *inode))
-            .collect()
+        entries.map(|(name, inode)| (name.clone(), *inode)).collect()
     }
 
     /// Makes a change visible; it is volatile.
@@ -115,10 +109,7 @@ impl Names {
         let mut needed = BTreeSet::new();
         let mut covered = vec![false; self.changes.len()];
         for (index, change) in self.changes.iter().enumerate().rev() {
-            let here = change
-                .edits
-                .iter()
-                .any(|(touched, _, _)| Some(*touched) == directory);
+            let here = change.edits.iter().any(|(touched, _, _)| Some(*touched) == directory);
             let ended = change.finished.is_some_and(|finished| finished <= begun);
             if (ended && (here || directory.is_none())) || change.touches(&needed) {
                 covered[index] = true;
@@ -153,9 +144,7 @@ impl Names {
 
     /// Inodes that readers can reach by name, `root` included.
     pub(super) fn reachable(&self, root: Inode) -> BTreeSet<Inode> {
-        self.walk(root, |directory| {
-            directory.current.values().copied().collect()
-        })
+        self.walk(root, |directory| directory.current.values().copied().collect())
     }
 
     /// Inodes that have, or after some crash may have, a name; `root` included.

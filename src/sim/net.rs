@@ -157,8 +157,7 @@ impl Connection {
         let Some(piece) = pipe.travelling.pop_front() else {
             return;
         };
-        self.core
-            .note("net arrive", side as u64, piece.length() as u64);
+        self.core.note("net arrive", side as u64, piece.length() as u64);
         pipe.travelling_bytes -= piece.length();
         match piece {
             Piece::Bytes(_) if self.closed[side].get() => {}
@@ -224,10 +223,7 @@ impl Connection {
 
 impl Pipe {
     fn wake_both(&mut self) {
-        for waker in [self.reader.take(), self.writer.take()]
-            .into_iter()
-            .flatten()
-        {
+        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
             waker.wake();
         }
     }
@@ -250,8 +246,7 @@ impl Stream for SimStream {
     ) -> LocalFuture<'a, io::Result<usize>> {
         assert!(limit > 0, "a read of nothing from {}", self.peer);
         Box::pin(poll_fn(move |context| {
-            self.connection
-                .poll_read(self.side, buffer, limit, context.waker())
+            self.connection.poll_read(self.side, buffer, limit, context.waker())
         }))
     }
 
@@ -276,10 +271,7 @@ impl Stream for SimStream {
             return;
         }
         self.connection.send(1 - self.side, Piece::End);
-        self.connection.pipes[self.side]
-            .borrow_mut()
-            .arrived
-            .clear();
+        self.connection.pipes[self.side].borrow_mut().arrived.clear();
         for pipe in &self.connection.pipes {
             pipe.borrow_mut().wake_both();
         }
@@ -330,10 +322,7 @@ mod tests {
 
     #[test]
     fn bytes_arrive_whole_in_order_and_in_pieces() {
-        let options = NetOptions {
-            capacity_bytes: 3_000,
-            ..NetOptions::default()
-        };
+        let options = NetOptions { capacity_bytes: 3_000, ..NetOptions::default() };
         for seed in 0..50 {
             let (bytes, reads, hash) = transfer(seed, 20_000, options);
             assert_eq!(bytes, numbers(20_000).concat());
@@ -370,10 +359,7 @@ mod tests {
     #[test]
     fn a_reset_reaches_both_ends() {
         let world = World::new(2);
-        let options = NetOptions {
-            reset_one_in: 1,
-            ..NetOptions::default()
-        };
+        let options = NetOptions { reset_one_in: 1, ..NetOptions::default() };
         let (client, server) = SimStream::pair(&world, options, ["c", "s"]);
         let mut slices = vec![Bytes::from_static(b"hello")];
         let write = world.run_until(client.write_all(&mut slices));

@@ -33,10 +33,7 @@ impl Random {
     }
 
     /// 64 random bits.
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "an endless stream, not an iterator"
-    )]
+    #[allow(clippy::should_implement_trait, reason = "an endless stream, not an iterator")]
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)

@@ -57,60 +57,21 @@ pub struct Mark {
 
 /// An operation as it was asked for. Handles number the opened files.
 #[derive(Clone, Debug)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the arguments of the Disk and File functions"
-)]
+#[allow(missing_docs, reason = "the fields are the arguments of the Disk and File functions")]
 pub enum Call {
-    Open {
-        path: PathBuf,
-        mode: OpenMode,
-        handle: u64,
-    },
-    Write {
-        handle: u64,
-        position: u64,
-        content: Recorded,
-    },
-    Read {
-        handle: u64,
-        range: Range<u64>,
-    },
-    SyncData {
-        handle: u64,
-    },
-    Allocate {
-        handle: u64,
-        range: Range<u64>,
-    },
-    SetLength {
-        handle: u64,
-        length: u64,
-    },
-    Close {
-        handle: u64,
-    },
-    WriteWhole {
-        path: PathBuf,
-        content: Recorded,
-        append: bool,
-    },
-    CreateDirectory {
-        path: PathBuf,
-    },
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-    },
-    Remove {
-        path: PathBuf,
-    },
-    RemoveTree {
-        path: PathBuf,
-    },
-    SyncDirectory {
-        path: PathBuf,
-    },
+    Open { path: PathBuf, mode: OpenMode, handle: u64 },
+    Write { handle: u64, position: u64, content: Recorded },
+    Read { handle: u64, range: Range<u64> },
+    SyncData { handle: u64 },
+    Allocate { handle: u64, range: Range<u64> },
+    SetLength { handle: u64, length: u64 },
+    Close { handle: u64 },
+    WriteWhole { path: PathBuf, content: Recorded, append: bool },
+    CreateDirectory { path: PathBuf },
+    Rename { from: PathBuf, to: PathBuf },
+    Remove { path: PathBuf },
+    RemoveTree { path: PathBuf },
+    SyncDirectory { path: PathBuf },
     SyncFilesystem,
 }
 
@@ -175,11 +136,7 @@ impl Recorder {
     /// Notes that the world outside was told something.
     pub fn mark(&self, kind: &'static str, subject: &str, value: i64) {
         let subject = subject.to_owned();
-        self.lock().events.push(TraceEvent::Mark(Mark {
-            kind,
-            subject,
-            value,
-        }));
+        self.lock().events.push(TraceEvent::Mark(Mark { kind, subject, value }));
     }
 
     /// A copy of what was recorded so far.
@@ -263,11 +220,7 @@ impl Disk for RecordingDisk {
     ) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
         Box::pin(async move {
             let handle = self.recorder.handle();
-            let operation = Call::Open {
-                path: path.to_owned(),
-                mode,
-                handle,
-            };
+            let operation = Call::Open { path: path.to_owned(), mode, handle };
             let open = self.inner.open(path, mode);
             let inner = self.recorder.around(operation, open).await?;
             let file: Rc<dyn File> = Rc::new(RecordingFile {
@@ -319,9 +272,7 @@ impl Disk for RecordingDisk {
 
     fn create_directory<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::CreateDirectory {
-                path: path.to_owned(),
-            };
+            let operation = Call::CreateDirectory { path: path.to_owned() };
             let create = self.inner.create_directory(path);
             self.recorder.around(operation, create).await
         })
@@ -329,10 +280,7 @@ impl Disk for RecordingDisk {
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::Rename {
-                from: from.to_owned(),
-                to: to.to_owned(),
-            };
+            let operation = Call::Rename { from: from.to_owned(), to: to.to_owned() };
             let rename = self.inner.rename(from, to);
             self.recorder.around(operation, rename).await
         })
@@ -340,9 +288,7 @@ impl Disk for RecordingDisk {
 
     fn remove<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::Remove {
-                path: path.to_owned(),
-            };
+            let operation = Call::Remove { path: path.to_owned() };
             let remove = self.inner.remove(path);
             self.recorder.around(operation, remove).await
         })
@@ -350,9 +296,7 @@ impl Disk for RecordingDisk {
 
     fn remove_tree<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::RemoveTree {
-                path: path.to_owned(),
-            };
+            let operation = Call::RemoveTree { path: path.to_owned() };
             let remove = self.inner.remove_tree(path);
             self.recorder.around(operation, remove).await
         })
@@ -360,9 +304,7 @@ impl Disk for RecordingDisk {
 
     fn sync_directory<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::SyncDirectory {
-                path: path.to_owned(),
-            };
+            let operation = Call::SyncDirectory { path: path.to_owned() };
             let sync = self.inner.sync_directory(path);
             self.recorder.around(operation, sync).await
         })
@@ -398,11 +340,8 @@ impl File for RecordingFile {
         position: u64,
     ) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::Write {
-                handle: self.handle,
-                position,
-                content: self.recorder.keep(&buffer),
-            };
+            let operation =
+                Call::Write { handle: self.handle, position, content: self.recorder.keep(&buffer) };
             let write = self.inner.write_at(buffer, position);
             self.recorder.around(operation, write).await
         })
@@ -421,9 +360,7 @@ impl File for RecordingFile {
 
     fn sync_data(&self) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::SyncData {
-                handle: self.handle,
-            };
+            let operation = Call::SyncData { handle: self.handle };
             let sync = self.inner.sync_data();
             self.recorder.around(operation, sync).await
         })
@@ -442,10 +379,7 @@ impl File for RecordingFile {
 
     fn set_length(&self, length: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let operation = Call::SetLength {
-                handle: self.handle,
-                length,
-            };
+            let operation = Call::SetLength { handle: self.handle, length };
             let set = self.inner.set_length(length);
             self.recorder.around(operation, set).await
         })
@@ -458,9 +392,7 @@ impl File for RecordingFile {
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async move {
             self.closed.set(true);
-            let operation = Call::Close {
-                handle: self.handle,
-            };
+            let operation = Call::Close { handle: self.handle };
             let close = Rc::clone(&self.inner).close();
             self.recorder.around(operation, close).await
         })
@@ -470,9 +402,7 @@ impl File for RecordingFile {
 impl Drop for RecordingFile {
     fn drop(&mut self) {
         if !self.closed.get() {
-            let call = self.recorder.begin(Call::Close {
-                handle: self.handle,
-            });
+            let call = self.recorder.begin(Call::Close { handle: self.handle });
             self.recorder.end(call, true);
         }
     }

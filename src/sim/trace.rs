@@ -126,10 +126,7 @@ impl Trace {
         for entry in entries.map_err(|error| broken(error.to_string()))? {
             let path = directory.join(&entry.path);
             if !replay.medium.is_name_durable(&path).unwrap_or(false) {
-                return Err(broken(format!(
-                    "the name {} is not durable",
-                    path.display()
-                )));
+                return Err(broken(format!("the name {} is not durable", path.display())));
             }
             if !replay.medium.is_data_durable(&path).unwrap_or(false) {
                 return Err(broken(format!("{} is not synced", path.display())));
@@ -213,11 +210,7 @@ impl Replay<'_> {
 
     fn begin(&mut self, operation: &Call) -> Begun {
         match operation {
-            Call::Write {
-                handle,
-                position,
-                content,
-            } => match self.handles.get(handle) {
+            Call::Write { handle, position, content } => match self.handles.get(handle) {
                 Some(handle) => {
                     let bytes = bytes_of(content);
                     Begun::At(self.medium.begin_write(handle.inode, *position, &bytes))
@@ -239,8 +232,7 @@ impl Replay<'_> {
                 };
                 if succeeded {
                     handle.written = true;
-                    self.medium
-                        .finish_write(handle.inode, write, handle.durable);
+                    self.medium.finish_write(handle.inode, write, handle.durable);
                 } else {
                     let mut random = Random::new(call);
                     self.medium.fail_write(handle.inode, write, &mut random);
@@ -279,12 +271,8 @@ impl Replay<'_> {
         let applied = match operation {
             Call::Open { path, mode, handle } => {
                 let (inode, sequence) = self.medium.open(path, *mode)?;
-                let handle_state = Handle {
-                    inode,
-                    path: path.clone(),
-                    durable: mode.durable,
-                    written: false,
-                };
+                let handle_state =
+                    Handle { inode, path: path.clone(), durable: mode.durable, written: false };
                 self.handles.insert(*handle, handle_state);
                 Applied::Opened(inode, sequence)
             }
@@ -307,11 +295,7 @@ impl Replay<'_> {
                 }
                 Applied::Nothing
             }
-            Call::WriteWhole {
-                path,
-                content,
-                append,
-            } => {
+            Call::WriteWhole { path, content, append } => {
                 let mode = OpenMode {
                     write: true,
                     create: true,
@@ -373,11 +357,7 @@ impl Replay<'_> {
     /// What rule the begin of an operation breaks.
     fn judge(&self, operation: &Call) -> Option<String> {
         match operation {
-            Call::Write {
-                handle,
-                position,
-                content,
-            } => {
+            Call::Write { handle, position, content } => {
                 let range = *position..position.saturating_add(content.len() as u64);
                 let unaligned = judge_alignment("write", &range);
                 unaligned.or_else(|| self.judge_overlap("write", *handle, &range, true))
@@ -387,10 +367,9 @@ impl Replay<'_> {
                 unaligned.or_else(|| self.judge_overlap("read", *handle, range, false))
             }
             Call::Rename { from, .. } => match self.medium.is_data_durable(from) {
-                Ok(false) => Some(format!(
-                    "{} is renamed before its content is durable",
-                    from.display()
-                )),
+                Ok(false) => {
+                    Some(format!("{} is renamed before its content is durable", from.display()))
+                }
                 _ => None,
             },
             _ => None,
@@ -407,11 +386,9 @@ impl Replay<'_> {
         let handle = self.handles.get(&handle)?;
         self.calls.values().find_map(|(operation, _)| {
             let (other, their_range, other_is_write) = match operation {
-                Call::Write {
-                    handle,
-                    position,
-                    content,
-                } => (handle, *position..position + content.len() as u64, true),
+                Call::Write { handle, position, content } => {
+                    (handle, *position..position + content.len() as u64, true)
+                }
                 Call::Read { handle, range } => (handle, range.clone(), false),
                 _ => return None,
             };

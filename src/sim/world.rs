@@ -47,11 +47,7 @@ impl World {
     /// A world of `seed`, at a time long after 1970, with no tasks.
     #[must_use]
     pub fn new(seed: u64) -> World {
-        World {
-            core: Core::new(seed),
-            seed,
-            steps_max: STEPS_MAX,
-        }
+        World { core: Core::new(seed), seed, steps_max: STEPS_MAX }
     }
 
     /// The seed this world was made from: print it with every failure.
@@ -63,10 +59,7 @@ impl World {
     /// The runtime of one shard; any number may be asked for.
     #[must_use]
     pub fn runtime(&self, shard: ShardId) -> Rc<dyn Runtime> {
-        Rc::new(SimRuntime {
-            core: Rc::clone(&self.core),
-            shard: shard.0,
-        })
+        Rc::new(SimRuntime { core: Rc::clone(&self.core), shard: shard.0 })
     }
 
     /// Virtual monotonic time.
@@ -185,15 +178,11 @@ impl World {
     }
 
     fn deadlock(&self) -> Stalled {
-        Stalled::Deadlock {
-            tasks: self.core.task_count(),
-        }
+        Stalled::Deadlock { tasks: self.core.task_count() }
     }
 
     fn step_limit(&self) -> Stalled {
-        Stalled::StepLimit {
-            tasks: self.core.task_count(),
-        }
+        Stalled::StepLimit { tasks: self.core.task_count() }
     }
 }
 
@@ -263,9 +252,7 @@ mod tests {
         let runtime = world.runtime(ShardId(0));
         let deadline = runtime.now().plus_ms(3_600_000);
         let wall_ms = runtime.wall_ms();
-        world
-            .run_until(runtime.sleep_until(deadline))
-            .expect("timer");
+        world.run_until(runtime.sleep_until(deadline)).expect("timer");
         assert!(world.now() >= deadline);
         assert_eq!(world.now().ms_since(deadline), 0);
         assert_eq!(runtime.wall_ms() - wall_ms, 3_600_000);

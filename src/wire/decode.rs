@@ -5,9 +5,10 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -30,6 +31,7 @@ pub enum Request {
     InitProducerId(InitProducerIdRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     DescribeConfigs(DescribeConfigsRequest),
+    CreatePartitions(CreatePartitionsRequest),
     DescribeCluster(DescribeClusterRequest),
 }
 
@@ -72,6 +74,7 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
+        Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
     })
 }
@@ -87,9 +90,5 @@ pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Resul
     shape::check(shape_of(api), version, &body)?;
     let request = T::decode(&mut body, api.codec_version(version))
         .map_err(|error| DecodeFault::Codec(error.to_string()))?;
-    if body.is_empty() {
-        Ok(request)
-    } else {
-        Err(DecodeFault::Undecoded(body.len()))
-    }
+    if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
 }

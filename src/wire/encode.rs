@@ -41,26 +41,19 @@ pub fn encode_response<T: Encodable>(
     response: &T,
 ) -> Result<Bytes, EncodeFault> {
     let codec_version = api.codec_version(version);
-    let refused = |error: anyhow::Error| EncodeFault::Codec {
-        api,
-        version,
-        reason: error.to_string(),
-    };
+    let refused =
+        |error: anyhow::Error| EncodeFault::Codec { api, version, reason: error.to_string() };
     let body_bytes = response.compute_size(codec_version).map_err(refused)?;
     let flexible_header = api.has_flexible_response_header(version);
     let header_bytes = PREFIX_BYTES + HEADER_BYTES + usize::from(flexible_header);
-    let capacity = body_bytes
-        .checked_add(header_bytes)
-        .ok_or(EncodeFault::TooLarge)?;
+    let capacity = body_bytes.checked_add(header_bytes).ok_or(EncodeFault::TooLarge)?;
     let mut frame = BytesMut::with_capacity(capacity);
     frame.put_i32(0);
     frame.put_i32(correlation_id);
     if flexible_header {
         frame.put_u8(0);
     }
-    response
-        .encode(&mut frame, codec_version)
-        .map_err(refused)?;
+    response.encode(&mut frame, codec_version).map_err(refused)?;
     patch_length(&mut frame, 0)?;
     Ok(frame.freeze())
 }
@@ -70,12 +63,7 @@ pub fn encode_response<T: Encodable>(
 /// # Errors
 /// Never in practice; the type is that of [`encode_response`].
 pub fn unsupported_api_versions(correlation_id: i32) -> Result<Bytes, EncodeFault> {
-    encode_response(
-        Api::ApiVersions,
-        0,
-        correlation_id,
-        &api_versions_unsupported(),
-    )
+    encode_response(Api::ApiVersions, 0, correlation_id, &api_versions_unsupported())
 }
 
 /// Starts a hand-written response: room for the length, then the header.
@@ -113,11 +101,11 @@ mod tests {
     fn api_versions_0_is_keys_only_under_header_0() {
         let frame = encode_response(Api::ApiVersions, 0, 0x0102_0304, &api_versions(0, 5, 0));
         // error 0, then {key, min, max} of the twelve served APIs.
-        let expected = b"\x00\x00\x00\x52\x01\x02\x03\x04\x00\x00\x00\x00\x00\x0c\
+        let expected = b"\x00\x00\x00\x58\x01\x02\x03\x04\x00\x00\x00\x00\x00\x0d\
             \x00\x00\x00\x00\x00\x0d\x00\x01\x00\x04\x00\x12\x00\x02\x00\x01\x00\x0b\
             \x00\x03\x00\x00\x00\x0d\x00\x0a\x00\x00\x00\x06\x00\x12\x00\x00\x00\x04\
             \x00\x13\x00\x02\x00\x07\x00\x14\x00\x01\x00\x06\x00\x16\x00\x00\x00\x05\
-            \x00\x17\x00\x02\x00\x04\x00\x20\x00\x01\x00\x04\x00\x3c\x00\x00\x00\x02";
+            \x00\x17\x00\x02\x00\x04\x00\x20\x00\x01\x00\x04\x00\x25\x00\x00\x00\x03\x00\x3c\x00\x00\x00\x02";
         assert_eq!(frame, Ok(Bytes::from_static(expected)));
     }
 
@@ -127,11 +115,11 @@ mod tests {
         // No tag byte after the correlation id; every array entry ends in one. The tagged fields
         // are supported features (without kraft.version, whose lowest level is 0), the epoch, and
         // the finalized features (max before min).
-        let expected = b"\x00\x00\x00\x9c\x01\x02\x03\x04\x00\x00\x0d\
+        let expected = b"\x00\x00\x00\xa3\x01\x02\x03\x04\x00\x00\x0e\
             \x00\x00\x00\x00\x00\x0d\x00\x00\x01\x00\x04\x00\x12\x00\x00\x02\x00\x01\x00\x0b\x00\
             \x00\x03\x00\x00\x00\x0d\x00\x00\x0a\x00\x00\x00\x06\x00\x00\x12\x00\x00\x00\x04\x00\
             \x00\x13\x00\x02\x00\x07\x00\x00\x14\x00\x01\x00\x06\x00\x00\x16\x00\x00\x00\x05\x00\
-            \x00\x17\x00\x02\x00\x04\x00\x00\x20\x00\x01\x00\x04\x00\x00\x3c\x00\x00\x00\x02\x00\
+            \x00\x17\x00\x02\x00\x04\x00\x00\x20\x00\x01\x00\x04\x00\x00\x25\x00\x00\x00\x03\x00\x00\x3c\x00\x00\x00\x02\x00\
             \x00\x00\x00\x09\x03\
             \x00\x17\x02\x11metadata.version\x00\x07\x00\x1e\x00\
             \x01\x08\x00\x00\x00\x00\x00\x00\x00\x05\
@@ -160,9 +148,7 @@ mod tests {
         }
         assert_eq!(
             encode_response(Api::ListOffsets, 5, 1, &answer),
-            Ok(Bytes::from_static(
-                b"\x00\x00\x00\x0c\x00\x00\x00\x01\0\0\0\0\0\0\0\0"
-            ))
+            Ok(Bytes::from_static(b"\x00\x00\x00\x0c\x00\x00\x00\x01\0\0\0\0\0\0\0\0"))
         );
     }
 
@@ -171,13 +157,6 @@ mod tests {
         let mut answer = MetadataResponse::default();
         answer.cluster_authorized_operations = 8;
         let fault = encode_response(Api::Metadata, 0, 1, &answer).expect_err("refused");
-        assert!(matches!(
-            fault,
-            EncodeFault::Codec {
-                api: Api::Metadata,
-                version: 0,
-                ..
-            }
-        ));
+        assert!(matches!(fault, EncodeFault::Codec { api: Api::Metadata, version: 0, .. }));
     }
 }

@@ -72,9 +72,7 @@ impl FrameSplitter {
     /// has already arrived.
     #[must_use]
     pub fn read_bytes(&self, buffer: &BytesMut) -> usize {
-        self.missing_bytes(buffer)
-            .min(buffer.len())
-            .max(FRAME_READ_BYTES_MIN)
+        self.missing_bytes(buffer).min(buffer.len()).max(FRAME_READ_BYTES_MIN)
     }
 
     fn length(&self, buffer: &BytesMut) -> Result<Option<usize>, FrameFault> {
@@ -84,10 +82,7 @@ impl FrameSplitter {
         let signed = i32::from_be_bytes(*prefix);
         let length = usize::try_from(signed).map_err(|_| FrameFault::Negative(signed))?;
         if length > self.max_bytes {
-            return Err(FrameFault::TooLarge {
-                length,
-                max_bytes: self.max_bytes,
-            });
+            return Err(FrameFault::TooLarge { length, max_bytes: self.max_bytes });
         }
         Ok(Some(length))
     }
@@ -108,19 +103,13 @@ mod tests {
     fn frames_come_off_whole_and_in_order() {
         let mut splitter = FrameSplitter::new(100);
         let mut input = buffer(&[0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 3, 1]);
-        assert_eq!(
-            splitter.next(&mut input),
-            Ok(Some(Bytes::from_static(&[7, 8])))
-        );
+        assert_eq!(splitter.next(&mut input), Ok(Some(Bytes::from_static(&[7, 8]))));
         assert_eq!(splitter.next(&mut input), Ok(Some(Bytes::new())));
         assert_eq!(splitter.next(&mut input), Ok(None));
         assert_eq!(splitter.missing_bytes(&input), 2);
         input.extend_from_slice(&[2, 3]);
         assert_eq!(splitter.missing_bytes(&input), 0);
-        assert_eq!(
-            splitter.next(&mut input),
-            Ok(Some(Bytes::from_static(&[1, 2, 3])))
-        );
+        assert_eq!(splitter.next(&mut input), Ok(Some(Bytes::from_static(&[1, 2, 3]))));
         assert!(input.is_empty());
         assert_eq!(splitter.missing_bytes(&input), 0);
         input.extend_from_slice(&[0, 0]);
@@ -137,10 +126,7 @@ mod tests {
         );
         assert_eq!(
             splitter.next(&mut buffer(&[0, 0, 0, 6])),
-            Err(FrameFault::TooLarge {
-                length: 6,
-                max_bytes: 5
-            })
+            Err(FrameFault::TooLarge { length: 6, max_bytes: 5 })
         );
         assert_eq!(splitter.next(&mut buffer(&[0, 0, 0, 5])), Ok(None));
         let largest = [0x7f, 255, 255, 255];

@@ -73,12 +73,7 @@ pub fn parse(mut frame: Bytes) -> Result<(RequestHeader, Bytes), HeaderFault> {
     let version = frame.get_i16();
     let correlation_id = frame.get_i32();
     let api = Api::from_key(key).ok_or(HeaderFault::UnknownApi { key, version })?;
-    let mut header = RequestHeader {
-        api,
-        api_version: version,
-        correlation_id,
-        client_id: None,
-    };
+    let mut header = RequestHeader { api, api_version: version, correlation_id, client_id: None };
     if !api.serves(version) {
         return if api == Api::ApiVersions {
             Ok((header, Bytes::new()))
@@ -161,10 +156,7 @@ mod tests {
         // Metadata v1, client "ab", null topics.
         check(
             b"\x00\x03\x00\x01\x01\x02\x03\x04\x00\x02ab\xff\xff\xff\xff",
-            Ok((
-                header(Api::Metadata, 1, Some("ab")),
-                b"\xff\xff\xff\xff".as_slice(),
-            )),
+            Ok((header(Api::Metadata, 1, Some("ab")), b"\xff\xff\xff\xff".as_slice())),
         );
         check(
             b"\x00\x03\x00\x00\x01\x02\x03\x04\xff\xff",
@@ -177,10 +169,7 @@ mod tests {
         // ApiVersions v3, client "ab", no tags; then with tags 1 (2 bytes) and 5 (empty).
         check(
             b"\x00\x12\x00\x03\x01\x02\x03\x04\x00\x02ab\x00\x02x\x02y\x00",
-            Ok((
-                header(Api::ApiVersions, 3, Some("ab")),
-                b"\x02x\x02y\x00".as_slice(),
-            )),
+            Ok((header(Api::ApiVersions, 3, Some("ab")), b"\x02x\x02y\x00".as_slice())),
         );
         check(
             b"\x00\x12\x00\x03\x01\x02\x03\x04\x00\x00\x02\x01\x02zz\x05\x00\x09",
@@ -191,10 +180,7 @@ mod tests {
     #[test]
     fn faults_are_told_apart() {
         check(b"\x00\x03\x00\x01\x01\x02\x03", Err(HeaderFault::Truncated));
-        check(
-            b"\x00\x03\x00\x01\x01\x02\x03\x04\x00\x03ab",
-            Err(HeaderFault::Truncated),
-        );
+        check(b"\x00\x03\x00\x01\x01\x02\x03\x04\x00\x03ab", Err(HeaderFault::Truncated));
         check(
             b"\x00\x03\x00\x01\x01\x02\x03\x04\xff\xfe",
             Err(HeaderFault::Malformed("negative length of the client id")),
@@ -205,17 +191,11 @@ mod tests {
         );
         check(
             b"\x03\xe7\x00\x01\x01\x02\x03\x04\xff\xff",
-            Err(HeaderFault::UnknownApi {
-                key: 999,
-                version: 1,
-            }),
+            Err(HeaderFault::UnknownApi { key: 999, version: 1 }),
         );
         check(
             b"\x00\x00\x00\x02\x01\x02\x03\x04\xff\xff",
-            Err(HeaderFault::UnsupportedVersion {
-                api: Api::Produce,
-                version: 2,
-            }),
+            Err(HeaderFault::UnsupportedVersion { api: Api::Produce, version: 2 }),
         );
         check(
             b"\x00\x12\x00\x03\x01\x02\x03\x04\xff\xff\x02\x01\x00\x01\x00",

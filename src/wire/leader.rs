@@ -64,10 +64,7 @@ pub(super) fn put_endpoint_tags(
     }
     put_uvarint(out, 1);
     put_uvarint(out, 0);
-    put_uvarint(
-        out,
-        u32::try_from(field.len()).map_err(|_| EncodeFault::TooLarge)?,
-    );
+    put_uvarint(out, u32::try_from(field.len()).map_err(|_| EncodeFault::TooLarge)?);
     out.put_slice(&field);
     Ok(())
 }

@@ -128,14 +128,8 @@ mod tests {
     #[test]
     fn lengths_that_do_not_fit_are_refused() {
         let long = "x".repeat(32768);
-        assert_eq!(
-            put_text(&mut Vec::new(), &long, true),
-            Err(EncodeFault::TooLarge)
-        );
-        assert_eq!(
-            put_text(&mut Vec::new(), &long, false),
-            Err(EncodeFault::TooLarge)
-        );
+        assert_eq!(put_text(&mut Vec::new(), &long, true), Err(EncodeFault::TooLarge));
+        assert_eq!(put_text(&mut Vec::new(), &long, false), Err(EncodeFault::TooLarge));
         assert_eq!(
             put_count(&mut Vec::new(), i32::MAX as usize + 1, true),
             Err(EncodeFault::TooLarge)

@@ -155,19 +155,11 @@ impl Field {
     /// The same as a tagged field.
     #[must_use]
     pub const fn tagged(self, number: u32) -> Tag {
-        Tag {
-            number,
-            field: self,
-        }
+        Tag { number, field: self }
     }
 
     const fn of(kind: Kind) -> Field {
-        Field {
-            kind,
-            since: 0,
-            until: i16::MAX,
-            nullable_from: i16::MAX,
-        }
+        Field { kind, since: 0, until: i16::MAX, nullable_from: i16::MAX }
     }
 
     fn is_present(&self, version: i16) -> bool {
@@ -190,11 +182,7 @@ pub fn check(shape: &Shape, version: i16, body: &[u8]) -> Result<(), ShapeFault>
         unknown_tags_left: REQUEST_UNKNOWN_TAGS_MAX,
     };
     walk.structure(&shape.body)?;
-    if walk.position == walk.end {
-        Ok(())
-    } else {
-        walk.fault(Reason::Trailing)
-    }
+    if walk.position == walk.end { Ok(()) } else { walk.fault(Reason::Trailing) }
 }
 
 /// Invariant: `position <= end <= body.len()`.
@@ -386,10 +374,7 @@ impl Walk<'_> {
     }
 
     fn fault<T>(&self, reason: Reason) -> Result<T, ShapeFault> {
-        Err(ShapeFault {
-            reason,
-            position: self.position,
-        })
+        Err(ShapeFault { reason, position: self.position })
     }
 }
 

@@ -25,6 +25,7 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
+        Api::CreatePartitions => &CREATE_PARTITIONS,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
     }
 }
@@ -171,6 +172,23 @@ static CREATE_TOPICS: Shape = Shape {
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 
+static CREATE_PARTITIONS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            INT32,  // partitions afterwards
+            array(&Kind::Nested(&structure(&[
+                array(&Kind::Fixed(4)), // broker ids
+            ])))
+            .nullable(0),
+        ]))),
+        INT32,   // timeout
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
 static DELETE_TOPICS: Shape = Shape {
     body: structure(&[
         array(&Kind::Nested(&structure(&[
@@ -263,12 +281,7 @@ mod tests {
     #[test]
     fn the_table_and_the_shapes_agree_where_bodies_turn_flexible() {
         for row in SERVED {
-            assert_eq!(
-                shape_of(row.api).flexible_from,
-                row.flexible_from,
-                "{:?}",
-                row.api
-            );
+            assert_eq!(shape_of(row.api).flexible_from, row.flexible_from, "{:?}", row.api);
         }
     }
 }

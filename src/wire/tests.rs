@@ -30,10 +30,7 @@ pub(super) struct Random {
 
 impl Random {
     pub(super) fn new(seed: u64) -> Random {
-        Random {
-            state: seed,
-            tags_left: 0,
-        }
+        Random { state: seed, tags_left: 0 }
     }
 
     /// SplitMix64.
@@ -98,17 +95,12 @@ impl Random {
 
 /// So many cases; a failing seed is printed and belongs in a test, not in a file beside the crate.
 pub(super) fn cases(count: u32) -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::with_cases(count)
-    }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }
 
 /// Every served API and version.
 fn served() -> impl Iterator<Item = (Api, i16)> {
-    SERVED
-        .iter()
-        .flat_map(|row| (row.min..=row.max).map(|version| (row.api, version)))
+    SERVED.iter().flat_map(|row| (row.min..=row.max).map(|version| (row.api, version)))
 }
 
 fn encoded(request: &Request, version: i16) -> Bytes {
@@ -129,6 +121,7 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::InitProducerId(request) => of(request, version),
         Request::OffsetForLeaderEpoch(request) => of(request, version),
         Request::DescribeConfigs(request) => of(request, version),
+        Request::CreatePartitions(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
     }
 }
@@ -232,11 +225,7 @@ fn headers_and_ranges_agree_with_the_codec() {
         for version in row.min..=row.max {
             let flexible = i16::from(api.is_flexible(version));
             let response_header = i16::from(api.has_flexible_response_header(version));
-            assert_eq!(
-                R::header_version(version),
-                1 + flexible,
-                "{api:?} {version}"
-            );
+            assert_eq!(R::header_version(version), 1 + flexible, "{api:?} {version}");
             assert_eq!(R::Response::header_version(version), response_header);
             let response = R::Response::default();
             let mut frame = encode_response(api, version, -9, &response).expect("encodes");
@@ -264,6 +253,7 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
+            Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
         }
     }
@@ -303,13 +293,7 @@ fn hostile_bodies_have_their_reason() {
     use Reason::*;
     let rows: &[(Api, i16, &[u8], Reason, usize)] = &[
         // Each of these three made the codec alone abort the process.
-        (
-            Api::Metadata,
-            12,
-            b"\xff\xff\xff\xff\x0f",
-            CountBeyondBytes,
-            5,
-        ),
+        (Api::Metadata, 12, b"\xff\xff\xff\xff\x0f", CountBeyondBytes, 5),
         (
             Api::Produce,
             9,
@@ -325,36 +309,12 @@ fn hostile_bodies_have_their_reason() {
         (Api::Metadata, 1, b"\0\0\0\x01\xff\xff", UnexpectedNull, 6),
         (Api::Metadata, 1, b"\0\0\0\x01\xff\xfe", NegativeLength, 6),
         (Api::Metadata, 1, b"\xff\xff\xff\xff\x00", Trailing, 4),
-        (
-            Api::Metadata,
-            12,
-            b"\xff\xff\xff\xff\x1f",
-            BadVariableLength,
-            0,
-        ),
+        (Api::Metadata, 12, b"\xff\xff\xff\xff\x1f", BadVariableLength, 0),
         (Api::Metadata, 12, b"\x80\x80", Truncated, 0),
         // allow-auto-create, authorized operations, then the tags of the body.
-        (
-            Api::Metadata,
-            12,
-            b"\x00\x00\x00\x02\x05\x00\x05\x00",
-            TagOrder,
-            7,
-        ),
-        (
-            Api::Metadata,
-            12,
-            b"\x00\x00\x00\x01\x05\x03ab",
-            Truncated,
-            6,
-        ),
-        (
-            Api::Metadata,
-            12,
-            b"\x00\x00\x00\xff\xff\xff\xff\x0f",
-            Truncated,
-            8,
-        ),
+        (Api::Metadata, 12, b"\x00\x00\x00\x02\x05\x00\x05\x00", TagOrder, 7),
+        (Api::Metadata, 12, b"\x00\x00\x00\x01\x05\x03ab", Truncated, 6),
+        (Api::Metadata, 12, b"\x00\x00\x00\xff\xff\xff\xff\x0f", Truncated, 8),
         (Api::Produce, 3, b"\xff\xfe", NegativeLength, 2),
         (Api::InitProducerId, 2, b"\x81\x80\x02", TextTooLong, 3),
         (
@@ -395,10 +355,7 @@ fn known_tags_must_fit_their_size_and_version() {
     let state = b"\x01\x01\x0d\0\0\0\x01\0\0\0\0\0\0\0\x02\0";
     assert_eq!(fetch(15, state), Ok(()));
     assert_eq!(fetch(14, state), Err(Reason::TagVersion));
-    assert_eq!(
-        fetch(12, b"\x02\x00\x01\x00\x00\x01\x00"),
-        Err(Reason::TagOrder)
-    );
+    assert_eq!(fetch(12, b"\x02\x00\x01\x00\x00\x01\x00"), Err(Reason::TagOrder));
 }
 
 #[test]
@@ -410,10 +367,7 @@ fn caps_hold_over_all_arrays_and_structures() {
         check(shape_of(Api::Metadata), 1, &body).map_err(|fault| fault.reason)
     };
     assert_eq!(names(REQUEST_ELEMENTS_MAX), Ok(()));
-    assert_eq!(
-        names(REQUEST_ELEMENTS_MAX + 1),
-        Err(Reason::TooManyElements)
-    );
+    assert_eq!(names(REQUEST_ELEMENTS_MAX + 1), Err(Reason::TooManyElements));
     let tags = |count: usize| {
         let mut body = Vec::new();
         super::primitive::put_count(&mut body, count, true).expect("fits");
@@ -432,21 +386,12 @@ fn caps_hold_over_all_arrays_and_structures() {
 #[test]
 fn a_version_that_is_not_served_is_not_decoded() {
     let fault = decode(Api::Produce, 2, Bytes::new()).expect_err("refused");
-    assert!(matches!(
-        fault,
-        DecodeFault::Version {
-            api: Api::Produce,
-            version: 2
-        }
-    ));
+    assert!(matches!(fault, DecodeFault::Version { api: Api::Produce, version: 2 }));
 }
 
 #[test]
 fn text_that_is_not_utf_8_is_refused_by_the_codec() {
     let body = Bytes::from_static(b"\0\0\0\x01\0\x01\xff");
     assert_eq!(check(shape_of(Api::Metadata), 1, &body), Ok(()));
-    assert!(matches!(
-        decode(Api::Metadata, 1, body),
-        Err(DecodeFault::Codec(_))
-    ));
+    assert!(matches!(decode(Api::Metadata, 1, body), Err(DecodeFault::Codec(_))));
 }

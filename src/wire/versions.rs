@@ -29,6 +29,7 @@ pub enum Api {
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
     DescribeConfigs = 32,
+    CreatePartitions = 37,
     DescribeCluster = 60,
 }
 
@@ -66,16 +67,10 @@ pub struct Feature {
 /// Every API served, by rising key.
 pub const SERVED: &[ApiRow] = &[
     // Clients that probe compression support want to see 0 (KAFKA-18659); 0-2 are refused.
-    ApiRow {
-        advertised_min: 0,
-        ..row(Api::Produce, 3, 13, 9)
-    },
+    ApiRow { advertised_min: 0, ..row(Api::Produce, 3, 13, 9) },
     row(Api::Fetch, 4, 18, 12),
     // 11 only adds a timestamp with a meaning (-6); the layout is that of 10.
-    ApiRow {
-        codec_max: 10,
-        ..row(Api::ListOffsets, 1, 11, 6)
-    },
+    ApiRow { codec_max: 10, ..row(Api::ListOffsets, 1, 11, 6) },
     row(Api::Metadata, 0, 13, 9),
     row(Api::FindCoordinator, 0, 6, 3),
     row(Api::ApiVersions, 0, 4, 3),
@@ -84,17 +79,13 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
     row(Api::DescribeConfigs, 1, 4, 4),
+    row(Api::CreatePartitions, 0, 3, 2),
     row(Api::DescribeCluster, 0, 2, 0),
 ];
 
 /// Every feature that is implemented; one row each.
 pub const FEATURES: &[Feature] = &[
-    Feature {
-        name: "metadata.version",
-        min: 7,
-        max: 30,
-        finalized: 30,
-    },
+    Feature { name: "metadata.version", min: 7, max: 30, finalized: 30 },
     Feature {
         name: "kraft.version",
         min: 0,
@@ -122,9 +113,7 @@ impl Api {
     #[must_use]
     pub fn row(self) -> &'static ApiRow {
         let place = BY_KEY.get(self as usize).copied().unwrap_or(ABSENT);
-        SERVED
-            .get(usize::from(place))
-            .expect("invariant: every API has a row")
+        SERVED.get(usize::from(place)).expect("invariant: every API has a row")
     }
 
     /// Whether this version is accepted.
@@ -160,9 +149,8 @@ impl Api {
 #[must_use]
 pub fn api_versions(version: i16, finalized_epoch: i64, throttle_ms: i32) -> ApiVersionsResponse {
     let keys = SERVED.iter().map(advertised).collect();
-    let response = ApiVersionsResponse::default()
-        .with_api_keys(keys)
-        .with_throttle_time_ms(throttle_ms);
+    let response =
+        ApiVersionsResponse::default().with_api_keys(keys).with_throttle_time_ms(throttle_ms);
     if version < FEATURES_SINCE {
         return response;
     }
@@ -210,14 +198,7 @@ fn advertised(row: &ApiRow) -> ApiVersion {
 }
 
 const fn row(api: Api, min: i16, max: i16, flexible_from: i16) -> ApiRow {
-    ApiRow {
-        api,
-        min,
-        max,
-        advertised_min: min,
-        flexible_from,
-        codec_max: max,
-    }
+    ApiRow { api, min, max, advertised_min: min, flexible_from, codec_max: max }
 }
 
 /// Place in [`SERVED`] by key.
@@ -248,7 +229,7 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
@@ -262,10 +243,8 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_kafka_4_3() {
-        let ranges: Vec<(i16, i16, i16)> = SERVED
-            .iter()
-            .map(|row| (row.min, row.max, row.flexible_from))
-            .collect();
+        let ranges: Vec<(i16, i16, i16)> =
+            SERVED.iter().map(|row| (row.min, row.max, row.flexible_from)).collect();
         assert_eq!(
             ranges,
             [
@@ -280,6 +259,7 @@ mod tests {
                 (0, 5, 2),
                 (2, 4, 4),
                 (1, 4, 4),
+                (0, 3, 2),
                 (0, 2, 0),
             ]
         );
@@ -302,11 +282,8 @@ mod tests {
         assert_eq!(keys[2], (2, 1, 11));
         assert_eq!(keys.len(), SERVED.len());
         assert_eq!(answer.finalized_features_epoch, 0);
-        let supported: Vec<&str> = answer
-            .supported_features
-            .iter()
-            .map(|f| f.name.as_str())
-            .collect();
+        let supported: Vec<&str> =
+            answer.supported_features.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(supported, ["metadata.version", "kraft.version"]);
         let older = api_versions(3, 7, 0);
         assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");

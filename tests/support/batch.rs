@@ -140,10 +140,7 @@ impl Batch {
 
     /// The bytes on the wire.
     pub fn encode(&self) -> Bytes {
-        let payload = self
-            .payload
-            .clone()
-            .unwrap_or_else(|| self.encoded_records());
+        let payload = self.payload.clone().unwrap_or_else(|| self.encoded_records());
         let count = self.records.len() as i32;
         let latest = self.records.iter().map(|record| record.timestamp_delta);
         let max_timestamp = self.base_timestamp + latest.max().unwrap_or(0);
@@ -173,24 +170,17 @@ impl Batch {
 impl Record {
     /// A record with a value only.
     pub fn value(value: impl AsRef<[u8]>) -> Record {
-        Record {
-            value: Some(value.as_ref().to_vec()),
-            ..Record::default()
-        }
+        Record { value: Some(value.as_ref().to_vec()), ..Record::default() }
     }
 
     /// A record with key and value.
     pub fn keyed(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Record {
-        Record {
-            key: Some(key.as_ref().to_vec()),
-            ..Record::value(value)
-        }
+        Record { key: Some(key.as_ref().to_vec()), ..Record::value(value) }
     }
 
     /// The same record with one more header.
     pub fn header(mut self, name: &str, value: Option<&[u8]>) -> Record {
-        self.headers
-            .push((name.as_bytes().to_vec(), value.map(<[u8]>::to_vec)));
+        self.headers.push((name.as_bytes().to_vec(), value.map(<[u8]>::to_vec)));
         self
     }
 
@@ -221,11 +211,7 @@ pub fn read_batches(bytes: impl Into<Bytes>) -> Vec<ReadBatch> {
         assert!(rest.len() >= 61, "{} bytes are no batch header", rest.len());
         let length = i32::from_be_bytes(rest[8..12].try_into().expect("four bytes"));
         let end = 12 + usize::try_from(length).expect("a positive batch length");
-        assert!(
-            rest.len() >= end,
-            "a batch cut short at {} of {end}",
-            rest.len()
-        );
+        assert!(rest.len() >= end, "a batch cut short at {} of {end}", rest.len());
         batches.push(read_batch(rest.split_to(end)));
     }
     batches
@@ -254,9 +240,7 @@ fn read_batch(mut batch: Bytes) -> ReadBatch {
     assert_eq!(read.magic, 2);
     read.crc_is_valid = crc32c(&covered) == read.crc;
     if read.attributes & CODEC_MASK == 0 {
-        read.records = (0..read.record_count)
-            .map(|_| read_record(&read, &mut batch))
-            .collect();
+        read.records = (0..read.record_count).map(|_| read_record(&read, &mut batch)).collect();
         assert!(batch.is_empty(), "{} bytes after the records", batch.len());
     }
     read

@@ -1,3 +1,5 @@
+//! Which configs are told, with which sources and synonyms, and which resources are refused.
+
 use super::*;
 use crate::api::metadata::tests::{catalog, context};
 use crate::ids::TopicId;

@@ -1,3 +1,6 @@
+//! What is answered to which names and ids, and when topics are created. Owns the catalogs that
+//! the tests of other APIs are answered from.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

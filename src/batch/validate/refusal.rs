@@ -25,12 +25,7 @@ impl Refusal {
     /// A refusal of the batch as a whole.
     #[must_use]
     pub(super) fn plain(reason: Reason) -> Refusal {
-        Refusal {
-            code: reason.code(),
-            message: None,
-            record_errors: Vec::new(),
-            reason,
-        }
+        Refusal { code: reason.code(), message: None, record_errors: Vec::new(), reason }
     }
 
     /// Names the partition where Kafka's texts do; validation does not know it. `name` is
@@ -38,10 +33,7 @@ impl Refusal {
     #[must_use]
     pub fn in_partition(mut self, name: &str) -> Refusal {
         let named = format!("{PARTITION_PLACE} {name}");
-        let texts = self
-            .record_errors
-            .iter_mut()
-            .filter_map(|(_, text)| text.as_mut());
+        let texts = self.record_errors.iter_mut().filter_map(|(_, text)| text.as_mut());
         for text in texts.chain(self.message.as_mut()) {
             *text = text.replace(PARTITION_PLACE, &named);
         }
@@ -189,10 +181,7 @@ impl Reason {
             | Reason::CrcMismatch { .. } => ErrorCode::CorruptMessage,
             Reason::TooLarge { .. } => ErrorCode::MessageTooLarge,
             Reason::AboveSegment { .. } => ErrorCode::RecordListTooLarge,
-            Reason::RecordErrors {
-                has_timestamp_error: true,
-                ..
-            } => ErrorCode::InvalidTimestamp,
+            Reason::RecordErrors { has_timestamp_error: true, .. } => ErrorCode::InvalidTimestamp,
             Reason::Compress(_) => ErrorCode::UnknownServerError,
             Reason::NoBatch { .. }
             | Reason::MagicOld { .. }

@@ -62,10 +62,7 @@ impl Tally {
     pub fn take(&mut self, record: &ScannedRecord) -> Result<(), Reason> {
         let index = self.seen;
         if record.offset_delta != index {
-            return Err(Reason::OffsetDelta {
-                expected: index,
-                found: record.offset_delta,
-            });
+            return Err(Reason::OffsetDelta { expected: index, found: record.offset_delta });
         }
         self.seen += 1;
         let timestamp = self.header.record_timestamp(record.timestamp_delta);
@@ -88,11 +85,7 @@ impl Tally {
 
     /// After the last record nothing may follow.
     pub fn check_end(&self, is_at_end: bool) -> Result<(), RecordFault> {
-        if is_at_end {
-            Ok(())
-        } else {
-            Err(RecordFault::TrailingBytes(self.header.record_count))
-        }
+        if is_at_end { Ok(()) } else { Err(RecordFault::TrailingBytes(self.header.record_count)) }
     }
 
     /// The answer if any record is at fault.
@@ -158,11 +151,8 @@ impl Tally {
         // Kafka does not keep keys and values of compressed records that it need not rewrite, and
         // its text for such a record differs.
         let is_partial = self.header.compression() != Some(Compression::None) && !self.is_rebuilt;
-        let (name, smallest) = if is_partial {
-            ("PartialDefaultRecord", -1)
-        } else {
-            ("DefaultRecord", 0)
-        };
+        let (name, smallest) =
+            if is_partial { ("PartialDefaultRecord", -1) } else { ("DefaultRecord", 0) };
         format!(
             "Invalid timestamp type in message {name}(offset={}, timestamp={timestamp}, key={} \
              bytes, value={} bytes). Producer should not set timestamp type to LogAppendTime.",

@@ -37,10 +37,8 @@ const RULES: ValidateRules = ValidateRules {
     keys_required: false,
 };
 
-const APPEND_TIME: ValidateRules = ValidateRules {
-    timestamp_type: TimestampType::LogAppendTime,
-    ..RULES
-};
+const APPEND_TIME: ValidateRules =
+    ValidateRules { timestamp_type: TimestampType::LogAppendTime, ..RULES };
 
 /// Five records with keys, values and repeated headers, one millisecond apart.
 fn sample(codec: Compression) -> Vec<u8> {
@@ -48,12 +46,7 @@ fn sample(codec: Compression) -> Vec<u8> {
     for n in 0..5_u8 {
         let value = vec![n; 100];
         let headers: &[(&[u8], Option<&[u8]>)] = &[(b"h", Some(b"1")), (b"h", None)];
-        builder.push(
-            NOW_MS + i64::from(n),
-            Some(&[b'k', n]),
-            Some(&value),
-            headers,
-        );
+        builder.push(NOW_MS + i64::from(n), Some(&[b'k', n]), Some(&value), headers);
     }
     builder.finish()
 }
@@ -80,20 +73,12 @@ fn placed(valid: &ValidBatch) -> Vec<u8> {
     assert_eq!(copied, stored.len());
     assert!(crc_matches(&stored));
     let header = BatchHeader::read_verified(&stored).expect("a good batch");
-    assert_eq!(
-        (header.base_offset, header.leader_epoch),
-        (Offset(1000), LeaderEpoch(4))
-    );
+    assert_eq!((header.base_offset, header.leader_epoch), (Offset(1000), LeaderEpoch(4)));
     stored
 }
 
 /// Timestamp, key, value and headers of a record, owned.
-type Owned = (
-    i64,
-    Option<Vec<u8>>,
-    Option<Vec<u8>>,
-    Vec<(Vec<u8>, Option<Vec<u8>>)>,
-);
+type Owned = (i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<(Vec<u8>, Option<Vec<u8>>)>);
 
 fn owned_records(batch: &[u8]) -> Vec<Owned> {
     let bytes = Bytes::copy_from_slice(batch);
@@ -102,9 +87,7 @@ fn owned_records(batch: &[u8]) -> Vec<Owned> {
     Records::new(&records, header.record_count)
         .map(|record| {
             let record = record.expect("a good record");
-            let headers = record
-                .headers
-                .map(|(k, v)| (k.to_vec(), v.map(<[u8]>::to_vec)));
+            let headers = record.headers.map(|(k, v)| (k.to_vec(), v.map(<[u8]>::to_vec)));
             (
                 header.record_timestamp(record.timestamp_delta),
                 record.key.map(<[u8]>::to_vec),
@@ -117,10 +100,7 @@ fn owned_records(batch: &[u8]) -> Vec<Owned> {
 
 fn golden(codec: Compression) -> Vec<u8> {
     let text = include_str!("../testdata/kafka_python_batches.txt");
-    let after = text
-        .lines()
-        .skip_while(|line| *line != codec.name())
-        .skip(1);
+    let after = text.lines().skip_while(|line| *line != codec.name()).skip(1);
     let hex: String = after.take_while(|line| line.len() > 6).collect();
     (0..hex.len() / 2)
         .map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).expect("hex"))
@@ -165,14 +145,9 @@ fn another_encoder_writes_what_ours_writes() {
         timestamp: NOW_MS + offset,
         key: None,
         value: Some(Bytes::from_static(value)),
-        headers: [(StrBytes::from_static_str("name"), None)]
-            .into_iter()
-            .collect(),
+        headers: [(StrBytes::from_static_str("name"), None)].into_iter().collect(),
     };
-    let options = peer::RecordEncodeOptions {
-        version: 2,
-        compression: peer::Compression::None,
-    };
+    let options = peer::RecordEncodeOptions { version: 2, compression: peer::Compression::None };
     let mut encoded = BytesMut::new();
     let records = [record(0, b"one"), record(1, b""), record(2, b"three")];
     peer::RecordBatchEncoder::encode(&mut encoded, &records, &options).expect("encodes");
@@ -193,13 +168,7 @@ fn framing_is_refused_as_kafka_does() {
     let good = sample(Compression::None);
     let check = |batch: &[u8], code: ErrorCode, reason: Reason| {
         let refusal = refused(batch, &RULES);
-        assert_eq!(
-            refusal,
-            Refusal {
-                code,
-                ..Refusal::plain(reason)
-            }
-        );
+        assert_eq!(refusal, Refusal { code, ..Refusal::plain(reason) });
         assert_eq!((refusal.message, refusal.record_errors), (None, Vec::new()));
     };
     let none = Reason::NoBatch { version: 9 };
@@ -209,50 +178,26 @@ fn framing_is_refused_as_kafka_does() {
     check(&good[..good.len() - 1], ErrorCode::InvalidRecord, none);
     for magic in [0, 1] {
         let reason = Reason::MagicOld { version: 9, magic };
-        check(
-            &changed(&good, 16, &[magic as u8]),
-            ErrorCode::InvalidRecord,
-            reason,
-        );
+        check(&changed(&good, 16, &[magic as u8]), ErrorCode::InvalidRecord, reason);
     }
     for magic in [3, -1, i8::MIN] {
         let batch = changed(&good, 16, &[magic as u8]);
-        check(
-            &batch,
-            ErrorCode::CorruptMessage,
-            Reason::MagicUnknown(magic),
-        );
+        check(&batch, ErrorCode::CorruptMessage, Reason::MagicUnknown(magic));
     }
     for length in [13, 0, -1, i32::MIN] {
         let batch = changed(&good, 8, &length.to_be_bytes());
-        check(
-            &batch,
-            ErrorCode::CorruptMessage,
-            Reason::LengthTooSmall(length),
-        );
+        check(&batch, ErrorCode::CorruptMessage, Reason::LengthTooSmall(length));
     }
     for length in [14_i32, 48] {
         let mut batch = changed(&good, 8, &length.to_be_bytes());
         batch.truncate(12 + length as usize);
         let bytes = batch.len();
-        check(
-            &batch,
-            ErrorCode::CorruptMessage,
-            Reason::BelowHeader { bytes },
-        );
+        check(&batch, ErrorCode::CorruptMessage, Reason::BelowHeader { bytes });
     }
     let second = Reason::SecondBatch { version: 9 };
-    check(
-        &[&good[..], &good].concat(),
-        ErrorCode::InvalidRecord,
-        second,
-    );
+    check(&[&good[..], &good].concat(), ErrorCode::InvalidRecord, second);
     let with = |tail: &[u8]| [&good[..], tail].concat();
-    check(
-        &with(&[0; 12]),
-        ErrorCode::CorruptMessage,
-        Reason::LengthTooSmall(0),
-    );
+    check(&with(&[0; 12]), ErrorCode::CorruptMessage, Reason::LengthTooSmall(0));
     check(
         &changed(&good, 0, &1_i64.to_be_bytes()),
         ErrorCode::InvalidRecord,
@@ -260,18 +205,10 @@ fn framing_is_refused_as_kafka_does() {
     );
     let mut stale = good.clone();
     stale[17] ^= 1;
-    let reason = Reason::CrcMismatch {
-        stored: batch_crc(&good) ^ 0x0100_0000,
-        computed: batch_crc(&good),
-    };
+    let reason =
+        Reason::CrcMismatch { stored: batch_crc(&good) ^ 0x0100_0000, computed: batch_crc(&good) };
     check(&stale, ErrorCode::CorruptMessage, reason);
-    assert_eq!(
-        validate(None, &RULES, NOW_MS)
-            .expect_err("none")
-            .code
-            .code(),
-        87
-    );
+    assert_eq!(validate(None, &RULES, NOW_MS).expect_err("none").code.code(), 87);
 }
 
 #[test]
@@ -291,22 +228,11 @@ fn headers_that_disagree_are_refused() {
     let good = sample(Compression::None);
     let check = |at: usize, bytes: &[u8], code: ErrorCode, reason: Reason| {
         let refusal = refused(&changed(&good, at, bytes), &RULES);
-        assert_eq!(
-            refusal,
-            Refusal {
-                code,
-                ..Refusal::plain(reason)
-            }
-        );
+        assert_eq!(refusal, Refusal { code, ..Refusal::plain(reason) });
     };
     let invalid = ErrorCode::InvalidRecord;
     for last in [-1, i32::MIN] {
-        check(
-            23,
-            &last.to_be_bytes(),
-            invalid,
-            Reason::OffsetRange { last },
-        );
+        check(23, &last.to_be_bytes(), invalid, Reason::OffsetRange { last });
     }
     for count in [0, -1, i32::MIN] {
         check(57, &count.to_be_bytes(), invalid, Reason::Count(count));
@@ -315,19 +241,11 @@ fn headers_that_disagree_are_refused() {
     check(57, &6_i32.to_be_bytes(), invalid, mismatch(4, 6));
     check(23, &i32::MAX.to_be_bytes(), invalid, mismatch(i32::MAX, 5));
     check(21, &[0, 0x20], invalid, Reason::ControlBatch);
-    let reason = Reason::Sequence {
-        sequence: -1,
-        producer_id: ProducerId(0),
-    };
+    let reason = Reason::Sequence { sequence: -1, producer_id: ProducerId(0) };
     check(43, &0_i64.to_be_bytes(), invalid, reason);
     for codec in 5..=7 {
         let reason = Reason::CodecUnknown(codec);
-        check(
-            21,
-            &[0, codec],
-            ErrorCode::UnsupportedCompressionType,
-            reason,
-        );
+        check(21, &[0, codec], ErrorCode::UnsupportedCompressionType, reason);
     }
 }
 
@@ -392,10 +310,7 @@ fn offset_deltas_must_count_up() {
         builder.push_at(0, NOW_MS, None, None, &[]);
         builder.push_at(2, NOW_MS, None, None, &[]);
         let batch = changed(&builder.finish(), 23, &1_i32.to_be_bytes());
-        let reason = Reason::OffsetDelta {
-            expected: 1,
-            found: 2,
-        };
+        let reason = Reason::OffsetDelta { expected: 1, found: 2 };
         let refusal = refused(&batch, &RULES);
         assert_eq!(refusal, Refusal::plain(reason));
         assert_eq!(refusal.code.code(), 87);
@@ -413,23 +328,15 @@ fn sizes_are_bounded() {
     };
     assert!(run(&good, &limits(max, max)).is_ok());
     let refusal = refused(&good, &limits(max - 1, max));
-    let reason = Reason::TooLarge {
-        bytes: max,
-        max: max - 1,
-    };
+    let reason = Reason::TooLarge { bytes: max, max: max - 1 };
     assert_eq!((refusal.code.code(), refusal.reason), (10, reason));
     let refusal = refused(&good, &limits(max, max - 1));
-    let reason = Reason::AboveSegment {
-        bytes: max,
-        max: max - 1,
-    };
+    let reason = Reason::AboveSegment { bytes: max, max: max - 1 };
     assert_eq!((refusal.code.code(), refusal.reason), (18, reason));
     // Fits as sent, not as the topic stores it.
     let plain = sample(Compression::None).len();
-    let rules = ValidateRules {
-        compression: CompressionTarget::Uncompressed,
-        ..limits(max, plain)
-    };
+    let rules =
+        ValidateRules { compression: CompressionTarget::Uncompressed, ..limits(max, plain) };
     let refusal = refused(&good, &rules);
     let reason = Reason::TooLarge { bytes: plain, max };
     assert_eq!((refusal.code.code(), refusal.reason), (10, reason));
@@ -438,39 +345,23 @@ fn sizes_are_bounded() {
 #[test]
 fn checks_come_in_kafkas_order() {
     let good = sample(Compression::Zstd);
-    let tight = ValidateRules {
-        produce_version: 6,
-        max_message_bytes: 100,
-        segment_bytes: 100,
-        ..RULES
-    };
+    let tight =
+        ValidateRules { produce_version: 6, max_message_bytes: 100, segment_bytes: 100, ..RULES };
     // Every fault at once, then one less each time.
     let mut batch = changed(&good, 0, &5_i64.to_be_bytes());
     batch[60] = 9;
     batch[30] ^= 0xFF;
     let twice = [&batch[..], &good].concat();
     assert_eq!(refused(&twice, &tight).code.code(), 76);
-    let newer = ValidateRules {
-        produce_version: 7,
-        ..tight
-    };
-    assert_eq!(
-        refused(&twice, &newer).reason,
-        Reason::SecondBatch { version: 7 }
-    );
+    let newer = ValidateRules { produce_version: 7, ..tight };
+    assert_eq!(refused(&twice, &newer).reason, Reason::SecondBatch { version: 7 });
     assert_eq!(refused(&batch, &newer).reason, Reason::BaseOffset(5));
     batch[7] = 0;
     assert_eq!(refused(&batch, &newer).code.code(), 10);
-    let wide = ValidateRules {
-        max_message_bytes: 1 << 20,
-        ..newer
-    };
+    let wide = ValidateRules { max_message_bytes: 1 << 20, ..newer };
     assert_eq!(refused(&batch, &wide).code.code(), 2);
     seal(&mut batch);
-    assert_eq!(
-        refused(&batch, &wide).reason,
-        Reason::CountMismatch { last: 4, count: 9 }
-    );
+    assert_eq!(refused(&batch, &wide).reason, Reason::CountMismatch { last: 4, count: 9 });
     assert_eq!(refused(&good, &wide).code.code(), 18);
 }
 
@@ -478,10 +369,7 @@ fn checks_come_in_kafkas_order() {
 fn zstd_needs_version_7() {
     let good = sample(Compression::Zstd);
     for produce_version in 3..=13 {
-        let rules = ValidateRules {
-            produce_version,
-            ..RULES
-        };
+        let rules = ValidateRules { produce_version, ..RULES };
         match run(&good, &rules) {
             Ok(_) => assert!(produce_version >= 7),
             Err(refusal) => {
@@ -494,10 +382,7 @@ fn zstd_needs_version_7() {
 
 #[test]
 fn keyless_records_on_a_compacted_topic_are_named() {
-    let rules = ValidateRules {
-        keys_required: true,
-        ..RULES
-    };
+    let rules = ValidateRules { keys_required: true, ..RULES };
     assert!(run(&sample(Compression::Gzip), &rules).is_ok());
     for codec in CODECS {
         let mut builder = BatchBuilder::new(CompressionTarget::of(codec));
@@ -507,11 +392,7 @@ fn keyless_records_on_a_compacted_topic_are_named() {
         }
         let refusal = refused(&builder.finish(), &rules).in_partition("orders-3");
         assert_eq!(refusal.code.code(), 87);
-        let indexes: Vec<i32> = refusal
-            .record_errors
-            .iter()
-            .map(|(index, _)| *index)
-            .collect();
+        let indexes: Vec<i32> = refusal.record_errors.iter().map(|(index, _)| *index).collect();
         assert_eq!(indexes, [0, 2, 3, 4, 5]);
         let text = "Compacted topic cannot accept message without key in topic partition orders-3";
         assert_eq!(refusal.record_errors[4].1.as_deref(), Some(text));
@@ -529,10 +410,7 @@ fn keyless_records_on_a_compacted_topic_are_named() {
 
 #[test]
 fn the_number_of_named_records_is_bounded() {
-    let rules = ValidateRules {
-        keys_required: true,
-        ..RULES
-    };
+    let rules = ValidateRules { keys_required: true, ..RULES };
     let mut builder = BatchBuilder::new(CompressionTarget::of(Compression::Zstd));
     for _ in 0..5000 {
         builder.push(NOW_MS, None, None, &[]);
@@ -557,11 +435,7 @@ fn stamped(timestamps: &[i64]) -> Vec<u8> {
 
 #[test]
 fn create_times_must_be_in_range() {
-    let rules = ValidateRules {
-        before_max_ms: 1000,
-        after_max_ms: 500,
-        ..RULES
-    };
+    let rules = ValidateRules { before_max_ms: 1000, after_max_ms: 500, ..RULES };
     assert!(run(&stamped(&[NOW_MS - 1000, NOW_MS + 500, -1]), &rules).is_ok());
     let refusal = refused(&stamped(&[NOW_MS, NOW_MS + 501, NOW_MS - 1001]), &rules);
     assert_eq!(refusal.code.code(), 32);
@@ -583,10 +457,7 @@ fn create_times_must_be_in_range() {
 
 #[test]
 fn one_wrong_timestamp_decides_the_code() {
-    let rules = ValidateRules {
-        keys_required: true,
-        ..RULES
-    };
+    let rules = ValidateRules { keys_required: true, ..RULES };
     let mut builder = BatchBuilder::new(CompressionTarget::Uncompressed);
     builder.push(NOW_MS, None, None, &[]);
     builder.push(i64::MAX / 2, Some(b"k"), None, &[]);
@@ -631,10 +502,7 @@ fn append_time_is_set_in_the_header_beside_the_bytes() {
         let valid = run(&batch, &APPEND_TIME).expect("a good batch");
         assert_eq!(valid.bytes, batch);
         assert!(valid.is_header_changed);
-        assert_eq!(
-            (valid.max_timestamp, valid.log_append_time),
-            (NOW_MS, Some(NOW_MS))
-        );
+        assert_eq!((valid.max_timestamp, valid.log_append_time), (NOW_MS, Some(NOW_MS)));
         let mut expected = batch.clone();
         crate::batch::header::set_log_append_time(&mut expected, NOW_MS);
         assert_eq!(valid.header_bytes, expected[..HEADER_BYTES]);
@@ -656,12 +524,7 @@ fn a_wrong_maximum_timestamp_is_corrected() {
         assert_eq!(valid.header_bytes, expected[..HEADER_BYTES]);
         placed(&valid);
     }
-    assert_eq!(
-        run(&stamped(&[-1, -1]), &RULES)
-            .expect("good")
-            .max_timestamp,
-        -1
-    );
+    assert_eq!(run(&stamped(&[-1, -1]), &RULES).expect("good").max_timestamp, -1);
 }
 
 #[test]
@@ -669,10 +532,7 @@ fn topics_with_a_codec_store_it() {
     let expected = owned_records(&sample(Compression::None));
     for source in CODECS {
         for target in CODECS {
-            let rules = ValidateRules {
-                compression: CompressionTarget::of(target),
-                ..RULES
-            };
+            let rules = ValidateRules { compression: CompressionTarget::of(target), ..RULES };
             let batch = sample(source);
             let valid = run(&batch, &rules).expect("a good batch");
             assert_eq!(valid.is_recompressed, source != target);
@@ -681,27 +541,17 @@ fn topics_with_a_codec_store_it() {
             assert!(!valid.is_header_changed);
             assert_eq!(valid.bytes == batch, source == target);
             assert_eq!(valid.max_timestamp, NOW_MS + 4);
-            assert_eq!(
-                owned_records(&placed(&valid)),
-                expected,
-                "{source:?} to {target:?}"
-            );
+            assert_eq!(owned_records(&placed(&valid)), expected, "{source:?} to {target:?}");
         }
     }
-    let rules = ValidateRules {
-        compression: CompressionTarget::Gzip(1),
-        ..APPEND_TIME
-    };
+    let rules = ValidateRules { compression: CompressionTarget::Gzip(1), ..APPEND_TIME };
     let mut builder = BatchBuilder::new(CompressionTarget::Uncompressed)
         .producer(ProducerId(3), ProducerEpoch(2), 8)
         .transactional();
     builder.push(1, None, None, &[]);
     let valid = run(&builder.finish(), &rules).expect("a good batch");
     assert_eq!(valid.header.attributes, 0x19);
-    assert_eq!(
-        (valid.header.base_sequence, valid.header.max_timestamp),
-        (8, NOW_MS)
-    );
+    assert_eq!((valid.header.base_sequence, valid.header.max_timestamp), (8, NOW_MS));
 }
 
 #[test]
@@ -714,10 +564,7 @@ fn slices_give_the_same_answer() {
         }
         builder.finish()
     };
-    let rules = ValidateRules {
-        max_message_bytes: 1 << 20,
-        ..APPEND_TIME
-    };
+    let rules = ValidateRules { max_message_bytes: 1 << 20, ..APPEND_TIME };
     for codec in CODECS {
         let batch = Bytes::from(large(codec));
         let whole = validate(Some(batch.clone()), &rules, NOW_MS).expect("a good batch");
@@ -730,10 +577,7 @@ fn slices_give_the_same_answer() {
                     break result.expect("a good batch");
                 }
             };
-            assert!(
-                steps > 1 || budget == 1 << 16,
-                "{codec:?} by {budget}: {steps}"
-            );
+            assert!(steps > 1 || budget == 1 << 16, "{codec:?} by {budget}: {steps}");
             assert_eq!(sliced.header_bytes, whole.header_bytes);
             assert_eq!(sliced.bytes, whole.bytes);
         }
@@ -769,10 +613,7 @@ fn a_decompression_bomb_is_refused() {
     let batch = bomb(Compression::Zstd, 1025);
     assert!(batch.len() < RULES.max_message_bytes);
     let refusal = refused(&batch, &RULES);
-    assert_eq!(
-        refusal,
-        Refusal::plain(Reason::Inflate(InflateFault::TooLarge))
-    );
+    assert_eq!(refusal, Refusal::plain(Reason::Inflate(InflateFault::TooLarge)));
     assert_eq!(refusal.code.code(), 87);
     // Eight of them are a good batch, of which only a window is in memory at any time.
     let valid = run(&bomb(Compression::Gzip, 8), &RULES).expect("a good batch");
@@ -785,12 +626,7 @@ fn a_record_larger_than_the_limit_is_refused_from_its_size() {
     let mut payload = vec![0xFE, 0xFF, 0xFF, 0xFF, 0x0F, 0, 0, 0, 1];
     crate::batch::records::write_varlong(i64::from(i32::MAX - 20), &mut payload);
     payload.resize(1000, 0);
-    for codec in [
-        Compression::Gzip,
-        Compression::Snappy,
-        Compression::Lz4,
-        Compression::Zstd,
-    ] {
+    for codec in [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd] {
         let refusal = refused(&batch_of(codec, &payload, 1), &RULES);
         assert_eq!(refusal.reason, Reason::Inflate(InflateFault::TooLarge));
     }
@@ -798,12 +634,7 @@ fn a_record_larger_than_the_limit_is_refused_from_its_size() {
 
 #[test]
 fn damaged_compressed_records_are_refused() {
-    for codec in [
-        Compression::Gzip,
-        Compression::Snappy,
-        Compression::Lz4,
-        Compression::Zstd,
-    ] {
+    for codec in [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd] {
         for damage in [&b""[..], b"not compressed at all", &[0xFF; 40]] {
             let mut batch = BatchBuilder::new(CompressionTarget::of(codec)).finish();
             batch.truncate(HEADER_BYTES);
@@ -846,10 +677,7 @@ fn a_batch_whose_crc_is_zero_is_a_batch() {
         }
     }
     let batch = value_at(value.to_be_bytes());
-    assert_eq!(
-        BatchHeader::read_verified(&batch).map(|header| header.crc),
-        Ok(0)
-    );
+    assert_eq!(BatchHeader::read_verified(&batch).map(|header| header.crc), Ok(0));
     assert!(!crate::batch::header::is_blank(&batch));
     assert_eq!(run(&batch, &RULES).expect("a good batch").bytes, batch);
 }
@@ -869,10 +697,7 @@ fn any_record() -> impl Strategy<Value = Owned> {
 fn built(records: &[Owned], target: CompressionTarget) -> Vec<u8> {
     let mut builder = BatchBuilder::new(target);
     for (timestamp, key, value, headers) in records {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(k, v)| (&k[..], v.as_deref()))
-            .collect();
+        let headers: Vec<_> = headers.iter().map(|(k, v)| (&k[..], v.as_deref())).collect();
         builder.push(*timestamp, key.as_deref(), value.as_deref(), &headers);
     }
     builder.finish()

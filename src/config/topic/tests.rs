@@ -1,3 +1,5 @@
+//! Values that topic configs take and refuse, and what follows from the broker's.
+
 use super::*;
 
 fn broker(overrides: &[(&str, &str)]) -> BrokerConfig {
@@ -5,10 +7,7 @@ fn broker(overrides: &[(&str, &str)]) -> BrokerConfig {
 }
 
 fn overrides(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn described(name: &str, topic: &[(&str, &str)], broker_set: &[(&str, &str)]) -> DescribedConfig {
@@ -35,15 +34,9 @@ fn the_table_is_kafkas() {
         );
         assert_eq!(key.hidden, key.name == "internal.segment.bytes");
         // Topic and broker defaults say the same, whichever a value is taken from.
-        assert_eq!(
-            inherited(key.name, &default_broker).as_deref(),
-            Some(key.default)
-        );
+        assert_eq!(inherited(key.name, &default_broker).as_deref(), Some(key.default));
         for (synonym, _) in key.synonyms {
-            assert!(
-                KEYS.iter().any(|broker_key| broker_key.name == *synonym),
-                "{synonym}"
-            );
+            assert!(KEYS.iter().any(|broker_key| broker_key.name == *synonym), "{synonym}");
         }
     }
 }
@@ -53,10 +46,7 @@ fn defaults_resolve_to_kafkas_values() {
     assert_eq!(
         resolve(&BTreeMap::new(), &broker(&[])),
         TopicConfig {
-            cleanup: CleanupPolicy {
-                compact: false,
-                delete: true
-            },
+            cleanup: CleanupPolicy { compact: false, delete: true },
             compression: CompressionTarget::Producer,
             delete_retention_ms: 86_400_000,
             file_delete_delay_ms: 60_000,
@@ -91,40 +81,19 @@ fn overrides_win_over_the_broker() {
         ("segment.bytes", "2097152"),
         ("min.cleanable.dirty.ratio", "0.1"),
     ]);
-    let config = resolve(
-        &set,
-        &broker(&[("log.retention.ms", "5"), ("log.roll.hours", "1")]),
-    );
-    assert_eq!(
-        config.cleanup,
-        CleanupPolicy {
-            compact: true,
-            delete: false
-        }
-    );
+    let config = resolve(&set, &broker(&[("log.retention.ms", "5"), ("log.roll.hours", "1")]));
+    assert_eq!(config.cleanup, CleanupPolicy { compact: true, delete: false });
     assert_eq!(config.compression, CompressionTarget::Zstd(7));
     assert_eq!(config.timestamp_type, TimestampType::LogAppendTime);
-    assert_eq!(
-        (config.retention_ms, config.retention_bytes),
-        (None, Some(1000))
-    );
+    assert_eq!((config.retention_ms, config.retention_bytes), (None, Some(1000)));
     assert_eq!(config.segment_bytes, 2 << 20);
     assert!((config.min_cleanable_dirty_ratio - 0.1).abs() < f64::EPSILON);
     assert_eq!(config.segment_ms, 3_600_000);
     let gzip = resolve(&overrides(&[("compression.type", "gzip")]), &broker(&[]));
     assert_eq!(gzip.compression, CompressionTarget::Gzip(-1));
     let none = resolve(&overrides(&[("cleanup.policy", "")]), &broker(&[]));
-    assert_eq!(
-        none.cleanup,
-        CleanupPolicy {
-            compact: false,
-            delete: false
-        }
-    );
-    let hidden = resolve(
-        &overrides(&[("internal.segment.bytes", "100")]),
-        &broker(&[]),
-    );
+    assert_eq!(none.cleanup, CleanupPolicy { compact: false, delete: false });
+    let hidden = resolve(&overrides(&[("internal.segment.bytes", "100")]), &broker(&[]));
     assert_eq!(hidden.segment_bytes, 100);
 }
 
@@ -164,19 +133,13 @@ fn a_stored_value_that_no_longer_fits_is_passed_over() {
 fn one_value_is_checked_in_kafkas_words() {
     for &(name, value, expected) in VALUES {
         let got = validate(name, value);
-        assert_eq!(
-            got.as_deref().map_err(String::as_str),
-            expected,
-            "{name}={value}"
-        );
+        assert_eq!(got.as_deref().map_err(String::as_str), expected, "{name}={value}");
     }
     assert_eq!(
         validate("cleanup.policy", &"x".repeat(32_768)),
-        Err(
-            "The configuration value cannot be added because it exceeds the maximum value size \
+        Err("The configuration value cannot be added because it exceeds the maximum value size \
              of 32767 bytes."
-                .to_owned()
-        )
+            .to_owned())
     );
 }
 
@@ -206,37 +169,27 @@ const VALUES: &[(&str, &str, Result<&str, &str>)] = &[
     (
         "segment.bytes",
         "1048575",
-        Err(
-            "Invalid value 1048575 for configuration segment.bytes: Value must be at least \
-                 1048576",
-        ),
+        Err("Invalid value 1048575 for configuration segment.bytes: Value must be at least \
+                 1048576"),
     ),
     (
         "compression.type",
         "none",
-        Err(
-            "Invalid value none for configuration compression.type: String must be one of: \
-                 uncompressed, zstd, lz4, snappy, gzip, producer",
-        ),
+        Err("Invalid value none for configuration compression.type: String must be one of: \
+                 uncompressed, zstd, lz4, snappy, gzip, producer"),
     ),
     (
         "remote.storage.enable",
         "true",
-        Err(
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be \
-                 configured with remote log storage.",
-        ),
+        Err("Tiered Storage functionality is disabled in the broker. Topic cannot be \
+                 configured with remote log storage."),
     ),
     (
         "message.downconversion.enable",
         "true",
         Err("Unknown topic config name: message.downconversion.enable"),
     ),
-    (
-        "message.format.version",
-        "3.0",
-        Err("Unknown topic config name: message.format.version"),
-    ),
+    ("message.format.version", "3.0", Err("Unknown topic config name: message.format.version")),
 ];
 
 #[test]
@@ -249,29 +202,16 @@ fn values_are_checked_together() {
         Ok(overrides(&[("cleanup.policy", "compact,delete")]))
     );
     assert_eq!(
-        check(
-            &[
-                ("min.compaction.lag.ms", "11"),
-                ("max.compaction.lag.ms", "10")
-            ],
-            &[]
-        ),
-        Err(
-            "conflict topic config setting min.compaction.lag.ms (11) > max.compaction.lag.ms \
+        check(&[("min.compaction.lag.ms", "11"), ("max.compaction.lag.ms", "10")], &[]),
+        Err("conflict topic config setting min.compaction.lag.ms (11) > max.compaction.lag.ms \
              (10)"
-                .to_owned()
-        )
+            .to_owned())
     );
     assert_eq!(
-        check(
-            &[("max.compaction.lag.ms", "10")],
-            &[("log.cleaner.min.compaction.lag.ms", "11")]
-        ),
-        Err(
-            "conflict topic config setting min.compaction.lag.ms (11) > max.compaction.lag.ms \
+        check(&[("max.compaction.lag.ms", "10")], &[("log.cleaner.min.compaction.lag.ms", "11")]),
+        Err("conflict topic config setting min.compaction.lag.ms (11) > max.compaction.lag.ms \
              (10)"
-                .to_owned()
-        )
+            .to_owned())
     );
     assert_eq!(
         check(&[("retention.ms", "x"), ("zzz", "1")], &[]),
@@ -281,32 +221,23 @@ fn values_are_checked_together() {
     assert!(check(&[("max.message.bytes", "67108864")], &[]).is_ok());
     assert_eq!(
         check(&[("max.message.bytes", "67108865")], &[]),
-        Err(
-            "Invalid value 67108865 for configuration max.message.bytes: Value must be no more \
+        Err("Invalid value 67108865 for configuration max.message.bytes: Value must be no more \
              than 67108864, a quarter of the broker's journal ring or of a shard's tail memory"
-                .to_owned()
-        )
+            .to_owned())
     );
 }
 
 #[test]
 fn synonyms_are_described_as_kafka_does() {
-    let synonym = |name, value: &str, source| Synonym {
-        name,
-        value: Some(value.to_owned()),
-        source,
-    };
+    let synonym =
+        |name, value: &str, source| Synonym { name, value: Some(value.to_owned()), source };
     let segment = described("segment.bytes", &[], &[]);
     assert_eq!(segment.value.as_deref(), Some("1073741824"));
     assert_eq!(segment.source, ConfigSource::Default);
     assert_eq!(segment.value_type as i8, 3);
     assert_eq!(
         segment.synonyms,
-        [synonym(
-            "log.segment.bytes",
-            "1073741824",
-            ConfigSource::Default
-        )]
+        [synonym("log.segment.bytes", "1073741824", ConfigSource::Default)]
     );
     let both = described(
         "segment.bytes",
@@ -326,15 +257,9 @@ fn synonyms_are_described_as_kafka_does() {
     // reported without any, as a default.
     let hours = described("retention.ms", &[], &[("log.retention.hours", "2")]);
     assert_eq!(hours.value.as_deref(), Some("7200000"));
-    assert_eq!(
-        (hours.source, hours.synonyms.len()),
-        (ConfigSource::Default, 0)
-    );
-    let milliseconds = described(
-        "retention.ms",
-        &[],
-        &[("log.retention.hours", "2"), ("log.retention.ms", "9")],
-    );
+    assert_eq!((hours.source, hours.synonyms.len()), (ConfigSource::Default, 0));
+    let milliseconds =
+        described("retention.ms", &[], &[("log.retention.hours", "2"), ("log.retention.ms", "9")]);
     assert_eq!(milliseconds.source, ConfigSource::StaticBroker);
     assert_eq!(
         milliseconds.synonyms,
@@ -345,17 +270,11 @@ fn synonyms_are_described_as_kafka_does() {
         ]
     );
     let throttled = described("leader.replication.throttled.replicas", &[], &[]);
-    assert_eq!(
-        (throttled.value.as_deref(), throttled.value_type as i8),
-        (Some(""), 7)
-    );
+    assert_eq!((throttled.value.as_deref(), throttled.value_type as i8), (Some(""), 7));
     assert!(throttled.synonyms.is_empty());
     let altered = broker(&[]).with_dynamic(&overrides(&[("log.segment.bytes", "2000000")]));
     let altered = describe(&BTreeMap::new(), &altered.expect("dynamic"));
-    let segment = altered
-        .iter()
-        .find(|config| config.name == "segment.bytes")
-        .expect("segment");
+    let segment = altered.iter().find(|config| config.name == "segment.bytes").expect("segment");
     assert_eq!(segment.source, ConfigSource::DynamicDefaultBroker);
     assert_eq!(segment.value.as_deref(), Some("2000000"));
 }
@@ -363,10 +282,7 @@ fn synonyms_are_described_as_kafka_does() {
 #[test]
 fn hidden_configs_are_described_only_when_set() {
     let names = |set: &[(&str, &str)]| {
-        describe(&overrides(set), &broker(&[]))
-            .iter()
-            .map(|c| c.name)
-            .collect::<Vec<_>>()
+        describe(&overrides(set), &broker(&[])).iter().map(|c| c.name).collect::<Vec<_>>()
     };
     assert_eq!(names(&[]).len(), 33);
     assert!(!names(&[]).contains(&"internal.segment.bytes"));
@@ -381,10 +297,7 @@ fn brokers_are_described_with_their_own_id() {
     let find = |name: &str| all.iter().find(|config| config.name == name).expect(name);
     assert_eq!(find("node.id").value.as_deref(), Some("1"));
     assert_eq!(find("broker.id").value.as_deref(), Some("1"));
-    assert_eq!(
-        find("listeners").value.as_deref(),
-        Some("PLAINTEXT://127.0.0.1:19192")
-    );
+    assert_eq!(find("listeners").value.as_deref(), Some("PLAINTEXT://127.0.0.1:19192"));
     assert_eq!(
         find("advertised.listeners").value.as_deref(),
         Some("PLAINTEXT://broker.example:19192")
@@ -406,9 +319,6 @@ fn lists_can_be_appended_to() {
     assert_eq!(is_list("cleanup.policy"), Some(true));
     assert_eq!(is_list("retention.ms"), Some(false));
     assert_eq!(is_list("nothing"), None);
-    assert_eq!(
-        inherited("cleanup.policy", &broker(&[])).as_deref(),
-        Some("delete")
-    );
+    assert_eq!(inherited("cleanup.policy", &broker(&[])).as_deref(), Some("delete"));
     assert_eq!(inherited("nothing", &broker(&[])), None);
 }

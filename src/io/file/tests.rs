@@ -13,21 +13,11 @@ fn with_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<GlommioDisk>, PathBuf)
     .expect("executor");
 }
 
-const CREATE: OpenMode = OpenMode {
-    write: true,
-    create: true,
-    create_new: false,
-    truncate: false,
-    durable: false,
-};
+const CREATE: OpenMode =
+    OpenMode { write: true, create: true, create_new: false, truncate: false, durable: false };
 
-const READ: OpenMode = OpenMode {
-    write: false,
-    create: false,
-    create_new: false,
-    truncate: false,
-    durable: false,
-};
+const READ: OpenMode =
+    OpenMode { write: false, create: false, create_new: false, truncate: false, durable: false };
 
 fn block(disk: &GlommioDisk, blocks: usize, fill: u8) -> Rc<AlignedBuffer> {
     let mut buffer = disk.allocate(blocks * BLOCK_ALIGN);
@@ -40,16 +30,11 @@ fn block(disk: &GlommioDisk, blocks: usize, fill: u8) -> Rc<AlignedBuffer> {
 fn durable_writes_read_back_and_the_flag_is_set() {
     with_disk(|disk, root| async move {
         let path = root.join("journal");
-        let durable = OpenMode {
-            durable: true,
-            ..CREATE
-        };
+        let durable = OpenMode { durable: true, ..CREATE };
         let file = disk.open(&path, durable).await.expect("open");
         assert!(open_flags(&path).contains(&(libc::O_DSYNC | libc::O_DIRECT | libc::O_RDWR)));
         file.write_at(block(&disk, 2, 7), 0).await.expect("write");
-        file.write_at(block(&disk, 1, 9), BLOCK_ALIGN as u64)
-            .await
-            .expect("overwrite");
+        file.write_at(block(&disk, 1, 9), BLOCK_ALIGN as u64).await.expect("overwrite");
         assert_eq!(file.length().await.expect("length"), 8192);
         let bytes = file.read_at(0, 16384).await.expect("read");
         assert_eq!(bytes.len(), 8192);
@@ -84,17 +69,11 @@ fn the_unaligned_end_of_a_file_is_read_short() {
         assert_eq!(all, content);
         let last = file.read_at(8192, 4096).await.expect("read");
         assert_eq!(last, content[8192..]);
-        assert_eq!(
-            file.read_at(12_288, 4096).await.expect("read"),
-            Bytes::new()
-        );
+        assert_eq!(file.read_at(12_288, 4096).await.expect("read"), Bytes::new());
         assert_eq!(file.read_at(0, 0).await.expect("read"), Bytes::new());
         let error = file.read_at(1, 4096).await.expect_err("unaligned");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        let error = file
-            .write_at(block(&disk, 1, 0), 0)
-            .await
-            .expect_err("read-only");
+        let error = file.write_at(block(&disk, 1, 0), 0).await.expect_err("read-only");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     });
 }
@@ -102,10 +81,7 @@ fn the_unaligned_end_of_a_file_is_read_short() {
 #[test]
 fn allocating_keeps_the_length_and_cutting_changes_it() {
     with_disk(|disk, root| async move {
-        let file = disk
-            .open(&root.join("segment"), CREATE)
-            .await
-            .expect("open");
+        let file = disk.open(&root.join("segment"), CREATE).await.expect("open");
         file.write_at(block(&disk, 1, 5), 0).await.expect("write");
         file.allocate(4096, 1024 * 1024).await.expect("allocate");
         assert_eq!(file.length().await.expect("length"), 4096);
@@ -123,15 +99,9 @@ fn opening_reports_what_the_system_says() {
         assert_eq!(os_error(missing), libc::ENOENT);
         let path = root.join("file");
         drop(disk.open(&path, CREATE).await.expect("open"));
-        let exclusive = OpenMode {
-            create_new: true,
-            ..CREATE
-        };
+        let exclusive = OpenMode { create_new: true, ..CREATE };
         assert_eq!(os_error(disk.open(&path, exclusive).await), libc::EEXIST);
-        let truncate = OpenMode {
-            truncate: true,
-            ..CREATE
-        };
+        let truncate = OpenMode { truncate: true, ..CREATE };
         disk.write(&path, b"content").await.expect("write");
         let file = disk.open(&path, truncate).await.expect("open");
         assert_eq!(file.length().await.expect("length"), 0);
@@ -146,32 +116,16 @@ fn names_are_listed_renamed_removed_and_synced() {
         let topic = root.join("topics/orders-0");
         disk.create_directory(&topic).await.expect("create");
         disk.create_directory(&topic).await.expect("create again");
-        disk.write(&topic.join("partition.metadata"), b"version: 0")
-            .await
-            .expect("write");
-        disk.append(&topic.join("log"), b"one")
-            .await
-            .expect("append");
-        disk.append(&topic.join("log"), b"two")
-            .await
-            .expect("append");
-        disk.replace(&root.join("format"), b"1")
-            .await
-            .expect("replace");
-        let entries = disk
-            .list(&root, true, &["partition.metadata"])
-            .await
-            .expect("list");
+        disk.write(&topic.join("partition.metadata"), b"version: 0").await.expect("write");
+        disk.append(&topic.join("log"), b"one").await.expect("append");
+        disk.append(&topic.join("log"), b"two").await.expect("append");
+        disk.replace(&root.join("format"), b"1").await.expect("replace");
+        let entries = disk.list(&root, true, &["partition.metadata"]).await.expect("list");
         let seen: Vec<(&str, bool, u64, Option<&[u8]>)> = entries
             .iter()
             .map(|entry| {
                 let path = entry.path.to_str().expect("text");
-                (
-                    path,
-                    entry.is_directory,
-                    entry.length,
-                    entry.content.as_deref(),
-                )
+                (path, entry.is_directory, entry.length, entry.content.as_deref())
             })
             .collect();
         assert_eq!(
@@ -181,41 +135,20 @@ fn names_are_listed_renamed_removed_and_synced() {
                 ("topics", true, 0, None),
                 ("topics/orders-0", true, 0, None),
                 ("topics/orders-0/log", false, 6, None),
-                (
-                    "topics/orders-0/partition.metadata",
-                    false,
-                    10,
-                    Some(&b"version: 0"[..])
-                ),
+                ("topics/orders-0/partition.metadata", false, 10, Some(&b"version: 0"[..])),
             ]
         );
         assert_eq!(disk.list(&root, false, &[]).await.expect("list").len(), 2);
-        assert_eq!(
-            disk.read(&topic.join("log")).await.expect("read"),
-            b"onetwo"
-        );
+        assert_eq!(disk.read(&topic.join("log")).await.expect("read"), b"onetwo");
 
-        disk.rename(&topic, &root.join("topics/gone"))
-            .await
-            .expect("rename");
-        disk.remove(&root.join("topics/gone/log"))
-            .await
-            .expect("remove");
-        disk.sync_directory(&root.join("topics"))
-            .await
-            .expect("sync");
+        disk.rename(&topic, &root.join("topics/gone")).await.expect("rename");
+        disk.remove(&root.join("topics/gone/log")).await.expect("remove");
+        disk.sync_directory(&root.join("topics")).await.expect("sync");
         disk.sync_filesystem().await.expect("sync");
-        disk.remove_tree(&root.join("topics"))
-            .await
-            .expect("remove");
-        disk.remove_tree(&root.join("topics"))
-            .await
-            .expect("missing is fine");
+        disk.remove_tree(&root.join("topics")).await.expect("remove");
+        disk.remove_tree(&root.join("topics")).await.expect("missing is fine");
         let missing = disk.list(&root.join("topics"), true, &[]).await;
-        assert_eq!(
-            missing.expect_err("missing").kind(),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(missing.expect_err("missing").kind(), io::ErrorKind::NotFound);
         let missing = disk.remove(&root.join("topics")).await;
         assert_eq!(os_error(missing), libc::ENOENT);
         let space = disk.space().await.expect("space");
@@ -250,10 +183,7 @@ fn bytes_read_may_be_dropped_on_another_thread() {
 #[test]
 fn a_dropped_write_keeps_its_memory_until_the_kernel_is_done() {
     with_disk(|disk, root| async move {
-        let file = disk
-            .open(&root.join("segment"), CREATE)
-            .await
-            .expect("open");
+        let file = disk.open(&root.join("segment"), CREATE).await.expect("open");
         for _ in 0..50 {
             let buffer = block(&disk, 16, 4);
             let mut write = file.write_at(buffer, 0);
@@ -284,10 +214,7 @@ fn open_flags(path: &Path) -> Vec<i32> {
         }
         let name = entry.file_name();
         let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(name)).expect("info");
-        let flags = info
-            .lines()
-            .find_map(|line| line.strip_prefix("flags:"))
-            .expect("flags");
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags");
         let flags = i32::from_str_radix(flags.trim(), 8).expect("octal");
         found.push(flags & wanted);
     }

@@ -10,10 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SMALL: MeshLimits = MeshLimits {
-    queue_messages: 2,
-    requests_max: 4,
-};
+const SMALL: MeshLimits = MeshLimits { queue_messages: 2, requests_max: 4 };
 
 #[derive(Default)]
 struct Counter(AtomicUsize);
@@ -39,10 +36,7 @@ fn poll_wait<M: Send>(mailbox: &Mailbox<M>, counter: &Arc<Counter>) -> Poll<()> 
 fn messages<M: Send>(mailbox: &Mailbox<M>) -> Vec<M> {
     let mut envelopes = Vec::new();
     mailbox.receive(&mut envelopes, usize::MAX);
-    envelopes
-        .into_iter()
-        .map(|envelope| envelope.message)
-        .collect()
+    envelopes.into_iter().map(|envelope| envelope.message).collect()
 }
 
 #[test]
@@ -191,11 +185,7 @@ impl World {
     fn apply(&mut self, step: &Step) {
         match *step {
             Step::Send { from, to, control } => {
-                let lane = if control {
-                    Lane::Control
-                } else {
-                    Lane::Request
-                };
+                let lane = if control { Lane::Control } else { Lane::Request };
                 self.mesh[usize::from(from)].send(ShardId(to), lane, self.next);
                 self.model[usize::from(from)][usize::from(to)].push_back(self.next);
                 self.next += 1;
@@ -264,18 +254,14 @@ fn real_threads_lose_nothing() {
             });
         }
         for _ in 0..shards {
-            let mailbox = done
-                .recv_timeout(Duration::from_secs(60))
-                .expect("a wake or a message was lost");
+            let mailbox =
+                done.recv_timeout(Duration::from_secs(60)).expect("a wake or a message was lost");
             assert_eq!((mailbox.queued(), mailbox.requests()), (0, 0));
         }
     }
 }
 
-const SMALL_QUEUES: MeshLimits = MeshLimits {
-    queue_messages: 8,
-    requests_max: 64,
-};
+const SMALL_QUEUES: MeshLimits = MeshLimits { queue_messages: 8, requests_max: 64 };
 
 /// Sends `count` numbered requests to every shard and answers those that come.
 fn exchange(mailbox: &Mailbox<u32>, count: u32) {

@@ -6,18 +6,14 @@ use super::*;
 use crate::ids::{PartitionIndex, TopicId};
 
 fn tp(n: u8) -> TopicPartition {
-    TopicPartition {
-        topic: TopicId([n; 16]),
-        partition: PartitionIndex(i32::from(n)),
-    }
+    TopicPartition { topic: TopicId([n; 16]), partition: PartitionIndex(i32::from(n)) }
 }
 
 fn identity() -> Identity {
     let mut state = 0u64;
     Identity::generate(BootNumber(7), ShardId(2), || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state
     })
 }
@@ -43,12 +39,7 @@ fn block_of(payloads: &[&[u8]], sequence: u64) -> Vec<u8> {
         buffer[range.clone()].copy_from_slice(payload);
         used = range.end;
     }
-    let aligned = seal(
-        &mut buffer,
-        used,
-        &seal_of(sequence, payloads.len() as u32),
-        &identity(),
-    );
+    let aligned = seal(&mut buffer, used, &seal_of(sequence, payloads.len() as u32), &identity());
     buffer.truncate(aligned);
     buffer
 }
@@ -90,11 +81,7 @@ fn layout_is_fixed() {
     let used = put_control(
         &mut buffer,
         BLOCK_HEADER_BYTES,
-        &ControlEntry::EpochStarted {
-            tp: tp(1),
-            epoch: LeaderEpoch(9),
-            start: Offset(300),
-        },
+        &ControlEntry::EpochStarted { tp: tp(1), epoch: LeaderEpoch(9), start: Offset(300) },
     );
     let range = put_batch(
         &mut buffer,
@@ -122,13 +109,7 @@ fn layout_is_fixed() {
     // two words.
     assert_eq!(
         hex(&buffer[8..24]),
-        [
-            "524c6a62",
-            "0100",
-            "0200",
-            &hex(&identity().journal_id[..8])
-        ]
-        .concat()
+        ["524c6a62", "0100", "0200", &hex(&identity().journal_id[..8])].concat()
     );
     assert_eq!(
         hex(&buffer[32..80]),
@@ -154,15 +135,8 @@ fn layout_is_fixed() {
 fn entries_come_back_without_a_copy() {
     let mut buffer = vec![0; 8192];
     let controls = [
-        ControlEntry::LogStartAdvanced {
-            tp: tp(1),
-            offset: Offset(77),
-        },
-        ControlEntry::EpochStarted {
-            tp: tp(2),
-            epoch: LeaderEpoch(3),
-            start: Offset(12),
-        },
+        ControlEntry::LogStartAdvanced { tp: tp(1), offset: Offset(77) },
+        ControlEntry::EpochStarted { tp: tp(2), epoch: LeaderEpoch(3), start: Offset(12) },
         ControlEntry::PartitionDropped { tp: tp(3) },
     ];
     let mut used = BLOCK_HEADER_BYTES;
@@ -175,24 +149,18 @@ fn entries_come_back_without_a_copy() {
     let entry = BatchEntry::whole(tp(4), -1, 5000);
     let range = put_batch(&mut buffer, used, &entry);
     buffer[range.clone()].fill(0xab);
-    assert_eq!(
-        seal(&mut buffer, range.end, &seal_of(3, 4), &identity()),
-        8192
-    );
+    assert_eq!(seal(&mut buffer, range.end, &seal_of(3, 4), &identity()), 8192);
     let header = check(&buffer, &identity()).expect("valid");
     assert_eq!(header.aligned_bytes(), 8192);
     assert_eq!(header.used_bytes as usize, range.end);
     assert_eq!(header.entries, 4);
     let block = Bytes::from(buffer);
-    let read: Vec<Entry> = Entries::new(block.clone(), header)
-        .map(|entry| entry.expect("entry"))
-        .collect();
+    let read: Vec<Entry> =
+        Entries::new(block.clone(), header).map(|entry| entry.expect("entry")).collect();
     for (read, written) in read.iter().zip(&controls) {
         assert_eq!(read, &Entry::Control(*written));
     }
-    let Entry::Batch(header, bytes) = &read[3] else {
-        panic!("a batch")
-    };
+    let Entry::Batch(header, bytes) = &read[3] else { panic!("a batch") };
     assert_eq!(header, &entry);
     assert!(header.is_whole() && header.is_last());
     assert_eq!(bytes, &block.slice(range.clone()));
@@ -202,10 +170,7 @@ fn entries_come_back_without_a_copy() {
 #[test]
 fn an_empty_block_is_4_kib() {
     let mut buffer = vec![1; 4096];
-    assert_eq!(
-        seal(&mut buffer, BLOCK_HEADER_BYTES, &seal_of(9, 0), &identity()),
-        4096
-    );
+    assert_eq!(seal(&mut buffer, BLOCK_HEADER_BYTES, &seal_of(9, 0), &identity()), 4096);
     assert_eq!(entries_of(&buffer), vec![]);
 }
 
@@ -213,24 +178,9 @@ fn an_empty_block_is_4_kib() {
 fn each_fault_has_its_class() {
     let block = block_of(&[b"abc"], 3);
     let me = identity();
-    assert_eq!(
-        check(&block, &me).map(|header| header.sequence),
-        Ok(JournalSequence(3))
-    );
-    assert_eq!(
-        check(&block[..79], &me),
-        Err(BlockFault::Short {
-            needed: 80,
-            found: 79
-        })
-    );
-    assert_eq!(
-        check(&block[..4095], &me),
-        Err(BlockFault::Short {
-            needed: 4096,
-            found: 4095
-        })
-    );
+    assert_eq!(check(&block, &me).map(|header| header.sequence), Ok(JournalSequence(3)));
+    assert_eq!(check(&block[..79], &me), Err(BlockFault::Short { needed: 80, found: 79 }));
+    assert_eq!(check(&block[..4095], &me), Err(BlockFault::Short { needed: 4096, found: 4095 }));
     assert_eq!(check(&[0; 4096], &me), Err(BlockFault::Magic));
     assert_eq!(check(&[0xff; 4096], &me), Err(BlockFault::Magic));
     let edited = |at: usize, byte: u8| {
@@ -242,36 +192,14 @@ fn each_fault_has_its_class() {
     assert_eq!(edited(14, 3), Err(BlockFault::Foreign));
     assert_eq!(edited(16, !block[16]), Err(BlockFault::Foreign));
     assert_eq!(edited(32, 6), Err(BlockFault::Foreign));
-    assert_eq!(
-        edited(64, 3),
-        Err(BlockFault::Header),
-        "durable through itself"
-    );
-    assert_eq!(
-        edited(72, 79),
-        Err(BlockFault::Header),
-        "shorter than a header"
-    );
-    assert_eq!(
-        edited(75, 0xff),
-        Err(BlockFault::Header),
-        "longer than any block"
-    );
+    assert_eq!(edited(64, 3), Err(BlockFault::Header), "durable through itself");
+    assert_eq!(edited(72, 79), Err(BlockFault::Header), "shorter than a header");
+    assert_eq!(edited(75, 0xff), Err(BlockFault::Header), "longer than any block");
     assert_eq!(edited(76, 1), Err(BlockFault::Header));
-    assert_eq!(
-        edited(73, 0x20),
-        Err(BlockFault::Short {
-            needed: 12288,
-            found: 4096
-        })
-    );
+    assert_eq!(edited(73, 0x20), Err(BlockFault::Short { needed: 12288, found: 4096 }));
     assert_eq!(edited(0, !block[0]), Err(BlockFault::Checksum));
     assert_eq!(edited(40, 4), Err(BlockFault::Checksum));
-    assert_eq!(
-        edited(4095, 1),
-        Err(BlockFault::Checksum),
-        "padding is covered"
-    );
+    assert_eq!(edited(4095, 1), Err(BlockFault::Checksum), "padding is covered");
 }
 
 #[test]
@@ -279,18 +207,9 @@ fn blocks_of_other_journals_are_refused() {
     let block = block_of(&[b"abc"], 3);
     let me = identity();
     for other in [
-        Identity {
-            boot: BootNumber(8),
-            ..me.clone()
-        },
-        Identity {
-            shard: ShardId(0),
-            ..me.clone()
-        },
-        Identity {
-            journal_id: [0; 16],
-            ..me.clone()
-        },
+        Identity { boot: BootNumber(8), ..me.clone() },
+        Identity { shard: ShardId(0), ..me.clone() },
+        Identity { journal_id: [0; 16], ..me.clone() },
     ] {
         assert_eq!(check(&block, &other), Err(BlockFault::Foreign));
     }
@@ -348,17 +267,11 @@ fn the_entry_count_must_match() {
     reseal(&mut block, used, 1);
     let read = entries_of(&block);
     assert_eq!(read.len(), 2);
-    assert_eq!(
-        read[1].clone().expect_err("fault").what,
-        "bytes follow the last entry"
-    );
+    assert_eq!(read[1].clone().expect_err("fault").what, "bytes follow the last entry");
     reseal(&mut block, used, u32::MAX);
     let read = entries_of(&block);
     assert_eq!(read.len(), 3);
-    assert_eq!(
-        read[2].clone().expect_err("fault").what,
-        "the entry is cut short"
-    );
+    assert_eq!(read[2].clone().expect_err("fault").what, "the entry is cut short");
 }
 
 #[test]
@@ -381,10 +294,7 @@ fn a_block_torn_at_any_sector_is_refused() {
             // Written back to front.
             let mut torn = before.clone();
             torn[12288 - written..].copy_from_slice(&new[12288 - written..]);
-            assert_ne!(
-                check(&torn, &identity()).map(|header| header.sequence.0),
-                Ok(8)
-            );
+            assert_ne!(check(&torn, &identity()).map(|header| header.sequence.0), Ok(8));
         }
     }
 }
@@ -448,19 +358,12 @@ fn file_headers_come_back() {
     );
     assert!(block[56 + SECRET_BYTES..4096].iter().all(|&byte| byte == 0));
     assert_eq!(block[4096], 0xcc);
-    assert_eq!(
-        FileHeader::decode(&block[..4095]),
-        Err(FileHeaderFault::Magic)
-    );
+    assert_eq!(FileHeader::decode(&block[..4095]), Err(FileHeaderFault::Magic));
     assert_eq!(FileHeader::decode(&[0; 4096]), Err(FileHeaderFault::Magic));
     for at in (0..8).chain(12..4096) {
         let mut damaged = block.clone();
         damaged[at] ^= 0x10;
-        assert_eq!(
-            FileHeader::decode(&damaged),
-            Err(FileHeaderFault::Damaged),
-            "byte {at}"
-        );
+        assert_eq!(FileHeader::decode(&damaged), Err(FileHeaderFault::Damaged), "byte {at}");
     }
     let resum = |at: usize, byte: u8| {
         let mut copy = block[..4096].to_vec();
@@ -493,17 +396,10 @@ fn identities_use_every_random_word() {
 fn any_entry() -> impl Strategy<Value = (Option<ControlEntry>, Vec<u8>, u32)> {
     prop_oneof![
         (any::<i64>(), 1u8..9).prop_map(|(offset, n)| {
-            let entry = ControlEntry::LogStartAdvanced {
-                tp: tp(n),
-                offset: Offset(offset),
-            };
+            let entry = ControlEntry::LogStartAdvanced { tp: tp(n), offset: Offset(offset) };
             (Some(entry), vec![], 0)
         }),
-        (1u8..9).prop_map(|n| (
-            Some(ControlEntry::PartitionDropped { tp: tp(n) }),
-            vec![],
-            0
-        )),
+        (1u8..9).prop_map(|n| (Some(ControlEntry::PartitionDropped { tp: tp(n) }), vec![], 0)),
         (prop::collection::vec(any::<u8>(), 1..600), 0u32..3)
             .prop_map(|(bytes, part)| (None, bytes, part)),
     ]

@@ -6,10 +6,7 @@ use super::*;
 use crate::ids::{PartitionIndex, TopicId};
 
 fn tp(n: u8) -> TopicPartition {
-    TopicPartition {
-        topic: TopicId([n; 16]),
-        partition: PartitionIndex(i32::from(n)),
-    }
+    TopicPartition { topic: TopicId([n; 16]), partition: PartitionIndex(i32::from(n)) }
 }
 
 fn example() -> Image {
@@ -17,10 +14,7 @@ fn example() -> Image {
         boot: BootNumber(3),
         shard: ShardId(1),
         start: Start {
-            point: JournalPoint {
-                position: 0x1_2345_6000,
-                sequence: JournalSequence(500),
-            },
+            point: JournalPoint { position: 0x1_2345_6000, sequence: JournalSequence(500) },
             durable_through: JournalSequence(510),
         },
         clean: true,
@@ -63,10 +57,7 @@ fn example() -> Image {
                 transaction_index_bytes: 0,
                 epochs: vec![],
                 producers: vec![],
-                offline: Some(OfflineRow {
-                    reason: "gap at 7".to_owned(),
-                    stranded_bytes: 4711,
-                }),
+                offline: Some(OfflineRow { reason: "gap at 7".to_owned(), stranded_bytes: 4711 }),
             },
         ],
     }
@@ -209,74 +200,47 @@ fn nonsense_with_a_good_checksum_is_refused() {
     assert_eq!(edited(140, &huge), row(0), "producers");
     assert_eq!(edited(182, &huge), row(0), "batches");
     assert_eq!(edited(218, &[2]), row(0), "offline is 0 or 1");
-    let twice = Image {
-        rows: vec![example().rows[0].clone(), example().rows[0].clone()],
-        ..example()
-    };
+    let twice =
+        Image { rows: vec![example().rows[0].clone(), example().rows[0].clone()], ..example() };
     assert_eq!(Image::decode(&twice.encode()), row(1));
     assert_eq!(edited(12, &[2, 0, 0, 0]), Ok(example()));
 }
 
 fn any_producer() -> impl Strategy<Value = ProducerRow> {
     let offset = || (0i64..i64::MAX).prop_map(Offset);
-    let batch = (
-        any::<i32>(),
-        offset(),
-        any::<i32>(),
-        any::<i64>(),
-        any::<i64>(),
-    )
-        .prop_map(
-            |(last_sequence, last_offset, offset_delta, max_timestamp_ms, append_ms)| {
-                ProducerBatchRow {
-                    last_sequence,
-                    last_offset,
-                    offset_delta,
-                    max_timestamp_ms,
-                    append_ms,
-                }
-            },
-        );
+    let batch = (any::<i32>(), offset(), any::<i32>(), any::<i64>(), any::<i64>()).prop_map(
+        |(last_sequence, last_offset, offset_delta, max_timestamp_ms, append_ms)| {
+            ProducerBatchRow {
+                last_sequence,
+                last_offset,
+                offset_delta,
+                max_timestamp_ms,
+                append_ms,
+            }
+        },
+    );
     (
-        (
-            any::<i64>(),
-            any::<i16>(),
-            any::<i32>(),
-            any::<i64>(),
-            any::<i64>(),
-        ),
+        (any::<i64>(), any::<i16>(), any::<i32>(), any::<i64>(), any::<i64>()),
         prop::option::of(offset()),
         prop::collection::vec(batch, 0..6),
     )
-        .prop_map(
-            |(head, open_transaction_first_offset, batches)| ProducerRow {
-                id: ProducerId(head.0),
-                epoch: ProducerEpoch(head.1),
-                coordinator_epoch: head.2,
-                last_append_ms: head.3,
-                last_timestamp_ms: head.4,
-                open_transaction_first_offset,
-                batches,
-            },
-        )
+        .prop_map(|(head, open_transaction_first_offset, batches)| ProducerRow {
+            id: ProducerId(head.0),
+            epoch: ProducerEpoch(head.1),
+            coordinator_epoch: head.2,
+            last_append_ms: head.3,
+            last_timestamp_ms: head.4,
+            open_transaction_first_offset,
+            batches,
+        })
 }
 
 fn any_row(n: u8) -> impl Strategy<Value = PartitionRow> {
     let offset = || (0i64..i64::MAX).prop_map(Offset);
-    let offline = (".{0,40}", any::<u64>()).prop_map(|(reason, stranded_bytes)| OfflineRow {
-        reason,
-        stranded_bytes,
-    });
+    let offline = (".{0,40}", any::<u64>())
+        .prop_map(|(reason, stranded_bytes)| OfflineRow { reason, stranded_bytes });
     (
-        (
-            offset(),
-            offset(),
-            offset(),
-            any::<u64>(),
-            any::<u32>(),
-            any::<u32>(),
-            any::<u32>(),
-        ),
+        (offset(), offset(), offset(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>()),
         prop::collection::vec((any::<i32>().prop_map(LeaderEpoch), offset()), 0..4),
         prop::collection::vec(any_producer(), 0..4),
         prop::option::of(offline),

@@ -11,10 +11,7 @@ use crate::journal::ring::Ring;
 
 fn start_at(position: u64, sequence: u64) -> Option<Start> {
     Some(Start {
-        point: JournalPoint {
-            position,
-            sequence: JournalSequence(sequence),
-        },
+        point: JournalPoint { position, sequence: JournalSequence(sequence) },
         durable_through: JournalSequence(sequence - 1),
     })
 }
@@ -39,22 +36,11 @@ fn batch(n: u8, bytes: Vec<u8>, sequence: u64) -> Replayed {
 #[test]
 fn a_ring_comes_back_in_order() {
     let mut disk = Disk::new(5, 100);
-    let advanced = ControlEntry::LogStartAdvanced {
-        tp: tp(1),
-        offset: Offset(3),
-    };
-    let started = ControlEntry::EpochStarted {
-        tp: tp(2),
-        epoch: LeaderEpoch(5),
-        start: Offset(0),
-    };
+    let advanced = ControlEntry::LogStartAdvanced { tp: tp(1), offset: Offset(3) };
+    let started = ControlEntry::EpochStarted { tp: tp(2), epoch: LeaderEpoch(5), start: Offset(0) };
     disk.block(&[Put::Whole(1, vec![1; 10]), Put::Control(advanced)]);
     disk.block(&[]);
-    disk.block(&[
-        Put::Control(started),
-        Put::Whole(2, vec![2; 9000]),
-        Put::Whole(1, vec![3; 5]),
-    ]);
+    disk.block(&[Put::Control(started), Put::Whole(2, vec![2; 9000]), Put::Whole(1, vec![3; 5])]);
     let scan = disk.scan(start_at(0, 100));
     assert_eq!(sequences(&scan.good), [100, 101, 102]);
     assert_eq!(scan.later, []);
@@ -62,10 +48,7 @@ fn a_ring_comes_back_in_order() {
     assert_eq!(scan.end, disk.ring.head());
     assert_eq!(scan.highest_sequence, JournalSequence(102));
     assert_eq!(scan.headers_lost, 0);
-    assert_eq!(
-        scan.ring,
-        Some((disk.identity.clone(), *disk.ring.geometry()))
-    );
+    assert_eq!(scan.ring, Some((disk.identity.clone(), *disk.ring.geometry())));
     let expected = vec![
         batch(1, vec![1; 10], 100),
         Replayed::Control(advanced),
@@ -90,19 +73,13 @@ fn replay_begins_at_the_image_and_wraps_around() {
     assert!(disk.ring.head().position > 2 * disk.ring.geometry().ring_bytes());
     for (first, point) in points.iter().enumerate().skip(42) {
         let scan = disk.scan(start_at(point.position, point.sequence.0));
-        assert_eq!(
-            sequences(&scan.good),
-            (first as u64 + 1..=50).collect::<Vec<_>>()
-        );
+        assert_eq!(sequences(&scan.good), (first as u64 + 1..=50).collect::<Vec<_>>());
         assert_eq!((scan.verdict, scan.end), (clean(0), disk.ring.head()));
     }
     // Nothing after the image: a clean stop.
     let end = disk.ring.head();
     let scan = disk.scan(start_at(end.position, end.sequence.0));
-    assert_eq!(
-        (scan.good.len(), scan.verdict, scan.end),
-        (0, clean(0), end)
-    );
+    assert_eq!((scan.good.len(), scan.verdict, scan.end), (0, clean(0), end));
     assert_eq!(scan.highest_sequence, JournalSequence(50));
 }
 
@@ -124,10 +101,7 @@ fn without_an_image_the_oldest_surviving_block_is_the_start() {
     assert_eq!(sequences(&scan.good), (14..=25).collect::<Vec<_>>());
     assert_eq!(scan.end, disk.ring.head());
     let empty = Disk::new(1, 1).scan(None);
-    assert_eq!(
-        (empty.good.len(), empty.verdict, empty.end),
-        (0, clean(0), NOWHERE)
-    );
+    assert_eq!((empty.good.len(), empty.verdict, empty.end), (0, clean(0), NOWHERE));
 }
 
 #[test]
@@ -141,10 +115,7 @@ fn a_torn_last_block_is_the_end_at_every_sector() {
         let scan = disk.scan(start_at(0, 1));
         assert_eq!(sequences(&scan.good), [1], "torn after {written}");
         assert_eq!((scan.verdict, scan.end), (clean(0), end));
-        assert_eq!(
-            disk.replay(&scan, Extent::Good).0,
-            [batch(1, vec![1; 100], 1)]
-        );
+        assert_eq!(disk.replay(&scan, Extent::Good).0, [batch(1, vec![1; 100], 1)]);
     }
 }
 
@@ -177,9 +148,7 @@ fn damage_before_an_acknowledged_block_is_named() {
         disk.edit(damaged, |block| block[9000] ^= 1);
         let scan = disk.scan(start_at(0, 1));
         let sequence = damaged as u64 + 1;
-        let at = damaged
-            .checked_sub(1)
-            .map_or(0, |n| disk.placed[n].0 + disk.placed[n].1 as u64);
+        let at = damaged.checked_sub(1).map_or(0, |n| disk.placed[n].0 + disk.placed[n].1 as u64);
         assert_eq!(
             scan.verdict,
             Verdict::Damaged {
@@ -190,10 +159,7 @@ fn damage_before_an_acknowledged_block_is_named() {
         );
         assert!(at <= position);
         assert_eq!(sequences(&scan.good), (1..sequence).collect::<Vec<_>>());
-        assert_eq!(
-            sequences(&scan.later),
-            (sequence + 1..=6).collect::<Vec<_>>()
-        );
+        assert_eq!(sequences(&scan.later), (sequence + 1..=6).collect::<Vec<_>>());
         let (all, torn) = disk.replay(&scan, Extent::GoodAndLater);
         let kept: Vec<Replayed> = (1..7u8)
             .filter(|&n| u64::from(n) != sequence)
@@ -232,11 +198,7 @@ fn the_image_proves_what_was_durable() {
     let position = disk.placed[2].0;
     assert_eq!(
         disk.scan(Some(start)).verdict,
-        Verdict::Damaged {
-            sequence: JournalSequence(3),
-            position,
-            proof: Proof::Image
-        }
+        Verdict::Damaged { sequence: JournalSequence(3), position, proof: Proof::Image }
     );
     // Even if not one file header is left.
     for file in &disk.files {
@@ -246,11 +208,7 @@ fn the_image_proves_what_was_durable() {
     assert_eq!((scan.ring, scan.good.len()), (None, 0));
     assert_eq!(
         scan.verdict,
-        Verdict::Damaged {
-            sequence: JournalSequence(1),
-            position: 0,
-            proof: Proof::Image
-        }
+        Verdict::Damaged { sequence: JournalSequence(1), position: 0, proof: Proof::Image }
     );
     assert_eq!(scan.highest_sequence, JournalSequence(3));
 }
@@ -270,16 +228,9 @@ fn holes_are_cut_only_where_they_are_legitimate() {
     let scan = block_on(scan(&files, &expected, start_at(0, 1))).expect("scan");
     assert_eq!(
         scan.verdict,
-        Verdict::Hole {
-            sequence: JournalSequence(3),
-            position,
-            lost_blocks: 4
-        }
+        Verdict::Hole { sequence: JournalSequence(3), position, lost_blocks: 4 }
     );
-    assert_eq!(
-        (sequences(&scan.good), sequences(&scan.later)),
-        (vec![1, 2], vec![4, 6])
-    );
+    assert_eq!((sequences(&scan.good), sequences(&scan.later)), (vec![1, 2], vec![4, 6]));
     assert_eq!(
         disk.scan(start_at(0, 1)).verdict,
         Verdict::Damaged {
@@ -336,32 +287,16 @@ fn any_one_header_suffices_and_files_may_be_missing_or_short() {
             }
         }
         let scan = disk.scan(start_at(0, 1));
-        assert_eq!(
-            (scan.good.len(), scan.headers_lost),
-            (9, 3),
-            "only header {kept}"
-        );
+        assert_eq!((scan.good.len(), scan.headers_lost), (9, 3), "only header {kept}");
         disk.write_headers();
     }
     let mut files = disk.as_files();
     files[1] = None;
     let scan = block_on(super::scan(&files, &disk.expected(), start_at(0, 1))).expect("scan");
-    assert_eq!(
-        (sequences(&scan.good), sequences(&scan.later)),
-        (vec![1, 2, 3], vec![7, 8, 9])
-    );
-    assert!(matches!(
-        scan.verdict,
-        Verdict::Damaged {
-            sequence: JournalSequence(4),
-            ..
-        }
-    ));
+    assert_eq!((sequences(&scan.good), sequences(&scan.later)), (vec![1, 2, 3], vec![7, 8, 9]));
+    assert!(matches!(scan.verdict, Verdict::Damaged { sequence: JournalSequence(4), .. }));
     // File 2 holds 7 to 9; it is cut inside 8.
-    disk.files[2]
-        .content
-        .borrow_mut()
-        .truncate(4096 + 16384 + 5000);
+    disk.files[2].content.borrow_mut().truncate(4096 + 16384 + 5000);
     let scan = disk.scan(start_at(0, 1));
     assert_eq!((sequences(&scan.good).len(), scan.verdict), (7, clean(0)));
     disk.files[2].content.borrow_mut().truncate(100);
@@ -375,9 +310,7 @@ fn files_that_do_not_belong_together_are_refused() {
         let mut expected = disk.expected();
         edit(&mut disk, &mut expected);
         let found = block_on(scan(&disk.as_files(), &expected, None));
-        let Err(ReplayError::Foreign { file, what }) = found else {
-            panic!("accepted")
-        };
+        let Err(ReplayError::Foreign { file, what }) = found else { panic!("accepted") };
         (file, what)
     };
     assert_eq!(
@@ -388,10 +321,7 @@ fn files_that_do_not_belong_together_are_refused() {
         refuses(&|_, expected| expected.file_bytes = 4096),
         (0, "its shape is not the manifest's")
     );
-    assert_eq!(
-        refuses(&|disk, _| disk.files.swap(1, 2)),
-        (1, "it is another file of the journal")
-    );
+    assert_eq!(refuses(&|disk, _| disk.files.swap(1, 2)), (1, "it is another file of the journal"));
     assert_eq!(
         refuses(&|disk, _| {
             disk.files.pop();
@@ -402,11 +332,7 @@ fn files_that_do_not_belong_together_are_refused() {
         refuses(&|disk, _| {
             let mut other = identity(3);
             other.journal_id[0] ^= 1;
-            let header = FileHeader {
-                identity: other,
-                file: 3,
-                geometry: *disk.ring.geometry(),
-            };
+            let header = FileHeader { identity: other, file: 3, geometry: *disk.ring.geometry() };
             header.encode_into(&mut disk.files[3].content.borrow_mut());
         }),
         (3, "its journal id differs from the other files'")
@@ -419,14 +345,7 @@ fn read_errors_are_not_taken_for_the_end() {
     disk.batch(1, 100);
     disk.files[2].fails_at.set(Some(40_960));
     let error = block_on(scan(&disk.as_files(), &disk.expected(), None)).expect_err("EIO");
-    let ReplayError::Read {
-        file,
-        offset,
-        source,
-    } = error
-    else {
-        panic!("{error}")
-    };
+    let ReplayError::Read { file, offset, source } = error else { panic!("{error}") };
     assert_eq!((file, offset, source.raw_os_error()), (2, 4096, Some(5)));
 }
 
@@ -434,10 +353,7 @@ fn read_errors_are_not_taken_for_the_end() {
 fn a_clean_stop_needs_no_scan() {
     let start = start_at(73_728, 31).expect("start");
     let scan = Scan::after_clean_stop(start);
-    assert_eq!(
-        (scan.good.len(), scan.verdict, scan.end),
-        (0, clean(0), start.point)
-    );
+    assert_eq!((scan.good.len(), scan.verdict, scan.end), (0, clean(0), start.point));
     assert_eq!(scan.highest_sequence, JournalSequence(30));
 }
 
@@ -473,14 +389,8 @@ fn forged_blocks_in_payloads_are_never_found() {
         assert_eq!((scan.later.len(), scan.verdict), (0, clean(0)));
     }
     let found = disk.files[0].content.borrow()[8192..12288].to_vec();
-    assert_eq!(
-        block::peek(&found, &disk.identity).map(|header| header.sequence.0),
-        Ok(50)
-    );
-    assert_eq!(
-        block::check(&found, &disk.identity),
-        Err(block::BlockFault::Checksum)
-    );
+    assert_eq!(block::peek(&found, &disk.identity).map(|header| header.sequence.0), Ok(50));
+    assert_eq!(block::check(&found, &disk.identity), Err(block::BlockFault::Checksum));
 }
 
 #[test]
@@ -492,27 +402,15 @@ fn a_block_copied_to_another_position_does_not_count() {
     disk.edit(1, |block| block.fill(0));
     disk.files[3].content.borrow_mut()[16384..20480].copy_from_slice(&copy);
     let scan = disk.scan(start_at(0, 1));
-    assert_eq!(
-        (sequences(&scan.good), scan.later.len(), scan.verdict),
-        (vec![1], 0, clean(0))
-    );
+    assert_eq!((sequences(&scan.good), scan.later.len(), scan.verdict), (vec![1], 0, clean(0)));
 }
 
 fn part(n: u8, total: u32, part: u32, start: u32, length: usize) -> Put {
-    Put::Part {
-        n,
-        total,
-        part,
-        start,
-        bytes: vec![part as u8; length],
-    }
+    Put::Part { n, total, part, start, bytes: vec![part as u8; length] }
 }
 
 fn joined(parts: &[(u8, usize)]) -> Vec<u8> {
-    parts
-        .iter()
-        .flat_map(|&(byte, length)| vec![byte; length])
-        .collect()
+    parts.iter().flat_map(|&(byte, length)| vec![byte; length]).collect()
 }
 
 #[test]
@@ -523,11 +421,7 @@ fn split_batches_are_joined_among_others() {
     disk.block(&[part(2, 20_000, 2, 19_000, 1000), Put::Whole(2, vec![8; 3])]);
     let scan = disk.scan(start_at(0, 1));
     let whole = joined(&[(0, 5000), (1, 14_000), (2, 1000)]);
-    let expected = vec![
-        batch(1, vec![9; 4], 1),
-        batch(2, whole, 3),
-        batch(2, vec![8; 3], 3),
-    ];
+    let expected = vec![batch(1, vec![9; 4], 1), batch(2, whole, 3), batch(2, vec![8; 3], 3)];
     assert_eq!(disk.replay(&scan, Extent::Good), (expected, 0));
 }
 
@@ -597,10 +491,7 @@ fn an_unreadable_entry_stops_the_replay() {
     let files = disk.as_files();
     let mut replay = Replay::new(&files, &scan, Extent::Good);
     let error = block_on(replay.next()).expect_err("fault");
-    assert_eq!(
-        error.to_string(),
-        "journal block 1, byte 80: the entry kind is unknown"
-    );
+    assert_eq!(error.to_string(), "journal block 1, byte 80: the entry kind is unknown");
 }
 
 #[test]
@@ -611,10 +502,7 @@ fn a_block_that_changes_between_the_passes_is_noticed() {
     disk.edit(0, |block| block[130] ^= 1);
     let files = disk.as_files();
     let error = block_on(Replay::new(&files, &scan, Extent::Good).next()).expect_err("changed");
-    assert!(
-        matches!(error, ReplayError::Changed(JournalSequence(1))),
-        "{error}"
-    );
+    assert!(matches!(error, ReplayError::Changed(JournalSequence(1))), "{error}");
 }
 
 #[test]

@@ -31,10 +31,7 @@ fn shapes_that_cannot_work_are_refused() {
         // A quarter of it in one batch would not fit beside the skipped ends and the 5 %.
         (4, 20 * 1024, BLOCK),
     ] {
-        assert!(
-            Geometry::new(files, file_bytes, block).is_err(),
-            "{files} {file_bytes} {block}"
-        );
+        assert!(Geometry::new(files, file_bytes, block).is_err(), "{files} {file_bytes} {block}");
     }
 }
 
@@ -44,12 +41,7 @@ fn blocks_skip_headers_and_never_cross_a_file() {
     let first = ring.place(4096);
     assert_eq!(
         first,
-        Placement {
-            sequence: JournalSequence(10),
-            position: 4096,
-            file: 0,
-            offset: 4096
-        }
+        Placement { sequence: JournalSequence(10), position: 4096, file: 0, offset: 4096 }
     );
     // 56 KiB are left after the first: three blocks of 16 KiB, then 8 KiB are skipped.
     for k in 0..3 {
@@ -62,10 +54,7 @@ fn blocks_skip_headers_and_never_cross_a_file() {
     assert_eq!(skipped.sequence, JournalSequence(14));
     assert_eq!(
         ring.head(),
-        JournalPoint {
-            position: 65536 + 16384,
-            sequence: JournalSequence(15)
-        }
+        JournalPoint { position: 65536 + 16384, sequence: JournalSequence(15) }
     );
     assert_eq!(ring.used(), 65536 + 16384);
     assert!(!ring.half_full());
@@ -80,10 +69,7 @@ fn a_block_that_ends_with_its_file_is_followed_by_the_next_header() {
     assert_eq!(ring.head().position, 65536);
     assert_eq!(ring.geometry().locate(65536), (1, 0));
     let next = ring.place(4096);
-    assert_eq!(
-        (next.position, next.file, next.offset),
-        (65536 + 4096, 1, 4096)
-    );
+    assert_eq!((next.position, next.file, next.offset), (65536 + 4096, 1, 4096));
 }
 
 #[test]
@@ -114,10 +100,7 @@ fn overwriting_live_space_stops_the_process() {
     let placed = std::panic::catch_unwind(move || ring.place(12288).position);
     let message = placed.expect_err("refused");
     let text = message.downcast_ref::<String>().expect("text");
-    assert!(
-        text.contains("would overwrite live journal space from 0"),
-        "{text}"
-    );
+    assert!(text.contains("would overwrite live journal space from 0"), "{text}");
 }
 
 #[test]
@@ -173,17 +156,11 @@ fn half_full_counts_what_is_not_released() {
     }
     assert_eq!(ring.used(), 131_072);
     assert!(ring.half_full());
-    let point = JournalPoint {
-        position: 4096 + 12288,
-        sequence: JournalSequence(2),
-    };
+    let point = JournalPoint { position: 4096 + 12288, sequence: JournalSequence(2) };
     ring.release_through(point);
     assert_eq!(ring.reclaim_position(), 16384);
     assert!(!ring.half_full());
-    ring.release_through(JournalPoint {
-        position: 0,
-        sequence: JournalSequence(1),
-    });
+    ring.release_through(JournalPoint { position: 0, sequence: JournalSequence(1) });
     assert_eq!(ring.reclaim_position(), 16384, "never back");
 }
 
@@ -195,34 +172,19 @@ fn parts_fill_their_blocks_and_small_batches_stay_whole() {
     let full = BLOCK as usize;
     // Fits in what is left.
     assert_eq!(geometry.next_part_bytes(full, 80, 1000, 0), Some(1000));
-    assert_eq!(
-        geometry.next_part_bytes(full, full - 1048, 1000, 0),
-        Some(1000)
-    );
+    assert_eq!(geometry.next_part_bytes(full, full - 1048, 1000, 0), Some(1000));
     // Does not, but would in a fresh block.
     assert_eq!(geometry.next_part_bytes(full, full - 1047, 1000, 0), None);
     assert_eq!(geometry.next_part_bytes(full, 80, max, 0), Some(max));
     assert_eq!(geometry.next_part_bytes(full, 81, max, 0), None);
     // Split: the first part takes what is worth taking, the others fresh full blocks.
-    assert_eq!(
-        geometry.next_part_bytes(full, full - 4096 - 48, max + 1, 0),
-        Some(4096)
-    );
-    assert_eq!(
-        geometry.next_part_bytes(full, full - 4095 - 48, max + 1, 0),
-        None
-    );
+    assert_eq!(geometry.next_part_bytes(full, full - 4096 - 48, max + 1, 0), Some(4096));
+    assert_eq!(geometry.next_part_bytes(full, full - 4095 - 48, max + 1, 0), None);
     assert_eq!(geometry.next_part_bytes(full, 80, 3 * max, 4096), Some(max));
     assert_eq!(geometry.next_part_bytes(full, 5000, 3 * max, 4096), None);
     assert_eq!(geometry.next_part_bytes(8192, 80, 3 * max, 4096), None);
-    assert_eq!(
-        geometry.next_part_bytes(full, 80, 3 * max, 2 * max),
-        Some(max)
-    );
-    assert_eq!(
-        geometry.next_part_bytes(8192, 80, 3 * max, 3 * max - 7),
-        Some(7)
-    );
+    assert_eq!(geometry.next_part_bytes(full, 80, 3 * max, 2 * max), Some(max));
+    assert_eq!(geometry.next_part_bytes(8192, 80, 3 * max, 3 * max - 7), Some(7));
 }
 
 /// A writer that packs admitted batches into blocks, and the bytes each block covers.
@@ -293,10 +255,7 @@ impl Model {
     fn occupy(&mut self, placement: Placement, aligned: u64) {
         let geometry = *self.ring.geometry();
         assert!(placement.offset >= ALIGN, "covers a file header");
-        assert!(
-            placement.offset + aligned <= geometry.file_bytes(),
-            "crosses a file"
-        );
+        assert!(placement.offset + aligned <= geometry.file_bytes(), "crosses a file");
         let physical = u64::from(placement.file) * geometry.file_bytes() + placement.offset;
         assert_eq!(physical, placement.position % geometry.ring_bytes());
         for block in physical / ALIGN..(physical + aligned) / ALIGN {

@@ -6,22 +6,13 @@ use super::*;
 use crate::ids::{JournalSequence, PartitionIndex, TopicId};
 
 fn tp(n: u8) -> TopicPartition {
-    TopicPartition {
-        topic: TopicId([n; 16]),
-        partition: PartitionIndex(i32::from(n)),
-    }
+    TopicPartition { topic: TopicId([n; 16]), partition: PartitionIndex(i32::from(n)) }
 }
 
 fn entries() -> Vec<StrandedEntry> {
     vec![
-        StrandedEntry::EpochStarted {
-            epoch: LeaderEpoch(4),
-            start: Offset(7),
-        },
-        StrandedEntry::Batch {
-            append_ms: 0x0102,
-            bytes: Bytes::from_static(b"a batch"),
-        },
+        StrandedEntry::EpochStarted { epoch: LeaderEpoch(4), start: Offset(7) },
+        StrandedEntry::Batch { append_ms: 0x0102, bytes: Bytes::from_static(b"a batch") },
         StrandedEntry::LogStartAdvanced { offset: Offset(8) },
     ]
 }
@@ -95,47 +86,24 @@ fn a_torn_end_is_cut_and_damage_is_named() {
     let file = file_of(&entries());
     let ends = [36, 64, 95, 119];
     for cut in 0..file.len() {
-        let whole = ends
-            .iter()
-            .filter(|&&end| end <= cut)
-            .max()
-            .copied()
-            .unwrap_or(0);
-        let count = ends
-            .iter()
-            .filter(|&&end| end <= cut)
-            .count()
-            .saturating_sub(1);
-        assert_eq!(
-            read(&file[..cut], 0, 10),
-            Ok((entries()[..count].to_vec(), whole as u64))
-        );
+        let whole = ends.iter().filter(|&&end| end <= cut).max().copied().unwrap_or(0);
+        let count = ends.iter().filter(|&&end| end <= cut).count().saturating_sub(1);
+        assert_eq!(read(&file[..cut], 0, 10), Ok((entries()[..count].to_vec(), whole as u64)));
         // The image row vouches for all of it.
         assert_eq!(
             read(&file[..cut], 119, 10),
-            Err(StrandedFault::Damaged {
-                at: whole as u64,
-                expected: 119
-            })
+            Err(StrandedFault::Damaged { at: whole as u64, expected: 119 })
         );
     }
     for at in HEAD_BYTES..file.len() {
         let mut damaged = file.clone();
         damaged[at] ^= 4;
-        let whole = ends
-            .iter()
-            .filter(|&&end| end <= at)
-            .max()
-            .copied()
-            .expect("the head");
+        let whole = ends.iter().filter(|&&end| end <= at).max().copied().expect("the head");
         let (_, found) = read(&damaged, 36, 4096).expect("cut");
         assert_eq!(found, whole as u64, "byte {at}");
         assert_eq!(
             read(&damaged, 119, 4096),
-            Err(StrandedFault::Damaged {
-                at: whole as u64,
-                expected: 119
-            })
+            Err(StrandedFault::Damaged { at: whole as u64, expected: 119 })
         );
     }
 }
@@ -146,16 +114,8 @@ fn the_head_must_fit() {
     for at in (0..4).chain(6..36) {
         let mut damaged = file.clone();
         damaged[at] ^= 4;
-        assert_eq!(
-            read(&damaged, 36, 4096),
-            Err(StrandedFault::Head),
-            "byte {at}"
-        );
-        assert_eq!(
-            read(&damaged, 0, 4096),
-            Ok((vec![], 0)),
-            "a head torn when it was made"
-        );
+        assert_eq!(read(&damaged, 36, 4096), Err(StrandedFault::Head), "byte {at}");
+        assert_eq!(read(&damaged, 0, 4096), Ok((vec![], 0)), "a head torn when it was made");
     }
     let mut newer = file;
     newer[4] = 2;
@@ -184,31 +144,17 @@ fn replayed_entries_are_kept_but_for_drops() {
     };
     assert_eq!(
         StrandedEntry::from_replayed(&batch),
-        Some((
-            tp(2),
-            StrandedEntry::Batch {
-                append_ms: 5,
-                bytes: Bytes::from_static(b"x")
-            }
-        ))
+        Some((tp(2), StrandedEntry::Batch { append_ms: 5, bytes: Bytes::from_static(b"x") }))
     );
     let started = Replayed::Control(ControlEntry::EpochStarted {
         tp: tp(2),
         epoch: LeaderEpoch(4),
         start: Offset(7),
     });
-    assert_eq!(
-        StrandedEntry::from_replayed(&started),
-        Some((tp(2), entries()[0].clone()))
-    );
-    let advanced = Replayed::Control(ControlEntry::LogStartAdvanced {
-        tp: tp(2),
-        offset: Offset(8),
-    });
-    assert_eq!(
-        StrandedEntry::from_replayed(&advanced),
-        Some((tp(2), entries()[2].clone()))
-    );
+    assert_eq!(StrandedEntry::from_replayed(&started), Some((tp(2), entries()[0].clone())));
+    let advanced =
+        Replayed::Control(ControlEntry::LogStartAdvanced { tp: tp(2), offset: Offset(8) });
+    assert_eq!(StrandedEntry::from_replayed(&advanced), Some((tp(2), entries()[2].clone())));
     let dropped = Replayed::Control(ControlEntry::PartitionDropped { tp: tp(2) });
     assert_eq!(StrandedEntry::from_replayed(&dropped), None);
 }

@@ -1,3 +1,5 @@
+//! What each record changes in the catalog, and that a snapshot says the same as its history.
+
 use super::*;
 
 fn id(number: u8) -> TopicId {
@@ -42,28 +44,16 @@ fn the_image_is_shared_between_threads() {
 fn a_topic_lives_and_dies_in_steps() {
     let empty = Image::new(broker());
     let image = empty.apply(&created("orders", 1, &[0, 1, 2]));
-    assert!(
-        empty.topic("orders").is_none(),
-        "the old image is unchanged"
-    );
+    assert!(empty.topic("orders").is_none(), "the old image is unchanged");
     let topic = image.topic("orders").expect("orders");
     assert_eq!((topic.id, topic.partition_count()), (id(1), 3));
     assert_eq!((topic.internal, topic.replication_factor()), (false, 1));
-    assert_eq!(
-        image.topic_by_id(id(1)).map(|topic| &*topic.name),
-        Some("orders")
-    );
+    assert_eq!(image.topic_by_id(id(1)).map(|topic| &*topic.name), Some("orders"));
     assert_eq!(image.next_preferred(), 3);
 
-    let image = image.apply(&Record::PartitionsAdded {
-        id: id(1),
-        preferred: vec![7],
-        next_preferred: 8,
-    });
-    assert_eq!(
-        image.topic("orders").expect("orders").preferred,
-        [0, 1, 2, 7]
-    );
+    let image =
+        image.apply(&Record::PartitionsAdded { id: id(1), preferred: vec![7], next_preferred: 8 });
+    assert_eq!(image.topic("orders").expect("orders").preferred, [0, 1, 2, 7]);
 
     let image = image.apply(&Record::TopicDeleting { id: id(1) });
     assert!(image.topic("orders").is_none() && image.topic_by_id(id(1)).is_none());
@@ -76,10 +66,7 @@ fn a_topic_lives_and_dies_in_steps() {
 
     let image = image.apply(&Record::TopicNameFreed { id: id(1) });
     assert!(!image.is_name_taken("orders"));
-    assert_eq!(
-        image.tombstone(id(1)).map(|t| t.phase),
-        Some(TombstonePhase::NameFreed)
-    );
+    assert_eq!(image.tombstone(id(1)).map(|t| t.phase), Some(TombstonePhase::NameFreed));
 
     let again = image.apply(&created("orders", 2, &[9]));
     assert_eq!(again.topic("orders").map(|topic| topic.id), Some(id(2)));
@@ -107,15 +94,9 @@ fn the_owner_is_the_preferred_number_modulo_the_shards() {
 fn topic_configs_change_the_resolved_settings() {
     let image = Image::new(broker()).apply(&created("t", 1, &[0]));
     let set = image.apply(&config_set(RESOURCE_TOPIC, "t", "retention.ms", Some("5")));
-    assert_eq!(
-        image.topic("t").expect("t").config.retention_ms,
-        Some(604_800_000)
-    );
+    assert_eq!(image.topic("t").expect("t").config.retention_ms, Some(604_800_000));
     assert_eq!(set.topic("t").expect("t").config.retention_ms, Some(5));
-    assert_eq!(
-        set.topic_by_id(id(1)).expect("t").config.retention_ms,
-        Some(5)
-    );
+    assert_eq!(set.topic_by_id(id(1)).expect("t").config.retention_ms, Some(5));
     let unset = set.apply(&config_set(RESOURCE_TOPIC, "t", "retention.ms", None));
     assert_eq!(contents(&unset), contents(&image));
 }
@@ -135,10 +116,7 @@ fn cluster_wide_alterations_reach_every_topic() {
     assert_eq!(image.broker().message_max_bytes, 1_048_588);
     assert_eq!(retention(&image, "plain"), Some(9));
     assert_eq!(retention(&image, "own"), Some(5));
-    assert_eq!(
-        image.configs(RESOURCE_BROKER, "").map(BTreeMap::len),
-        Some(2)
-    );
+    assert_eq!(image.configs(RESOURCE_BROKER, "").map(BTreeMap::len), Some(2));
     let image = image.apply(&config_set(RESOURCE_BROKER, "", "log.retention.ms", None));
     assert_eq!(retention(&image, "plain"), Some(604_800_000));
     let image = image.apply(&config_set(RESOURCE_BROKER, "", "message.max.bytes", None));
@@ -152,11 +130,7 @@ fn records_about_what_does_not_exist_change_nothing() {
         Record::TopicDeleting { id: id(9) },
         Record::TopicNameFreed { id: id(9) },
         Record::TombstoneGone { id: id(9) },
-        Record::PartitionsAdded {
-            id: id(9),
-            preferred: vec![1],
-            next_preferred: 1,
-        },
+        Record::PartitionsAdded { id: id(9), preferred: vec![1], next_preferred: 1 },
         config_set(RESOURCE_TOPIC, "nothing", "retention.ms", Some("1")),
     ]);
     assert_eq!(contents(&same), contents(&image));
@@ -165,26 +139,13 @@ fn records_about_what_does_not_exist_change_nothing() {
 #[test]
 fn numbers_and_features_are_kept() {
     let image = Image::new(broker()).apply_all(&[
-        Record::ClusterCreated {
-            cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned(),
-        },
+        Record::ClusterCreated { cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned() },
         Record::ProducerIdsReserved { next: 2000 },
         Record::ProducerIdsReserved { next: 1000 },
-        Record::BrokerPortsChosen {
-            ports: vec![19_192, 19_193],
-        },
-        Record::FeatureLevelSet {
-            name: "transaction.version".to_owned(),
-            level: 2,
-        },
-        Record::FeatureLevelSet {
-            name: "group.version".to_owned(),
-            level: 1,
-        },
-        Record::FeatureLevelSet {
-            name: "group.version".to_owned(),
-            level: 0,
-        },
+        Record::BrokerPortsChosen { ports: vec![19_192, 19_193] },
+        Record::FeatureLevelSet { name: "transaction.version".to_owned(), level: 2 },
+        Record::FeatureLevelSet { name: "group.version".to_owned(), level: 1 },
+        Record::FeatureLevelSet { name: "group.version".to_owned(), level: 0 },
     ]);
     assert_eq!(image.cluster_id(), "MTIzNDU2Nzg5MGFiY2RlZg");
     assert_eq!(image.next_producer_id(), 2000, "ids are never given twice");
@@ -196,9 +157,7 @@ fn numbers_and_features_are_kept() {
 #[test]
 fn a_snapshot_makes_the_same_image() {
     let image = Image::new(broker()).apply_all(&[
-        Record::ClusterCreated {
-            cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned(),
-        },
+        Record::ClusterCreated { cluster_id: "MTIzNDU2Nzg5MGFiY2RlZg".to_owned() },
         created(CONSUMER_OFFSETS, 1, &[0, 1]),
         created("deleting", 2, &[2]),
         created("freed", 3, &[3]),
@@ -211,10 +170,7 @@ fn a_snapshot_makes_the_same_image() {
         config_set(32, "group", "consumer.session.timeout.ms", Some("46000")),
         Record::ProducerIdsReserved { next: 7 },
         Record::BrokerPortsChosen { ports: vec![1] },
-        Record::FeatureLevelSet {
-            name: "group.version".to_owned(),
-            level: 1,
-        },
+        Record::FeatureLevelSet { name: "group.version".to_owned(), level: 1 },
     ]);
     let copy = Image::new(broker()).apply_all(&image.to_records());
     assert_eq!(contents(&copy), contents(&image));
@@ -236,10 +192,7 @@ fn topics_come_by_name_from_anywhere() {
         created("b", 2, &[0]),
     ]);
     let names = |from: &str| {
-        image
-            .topics_from(from)
-            .map(|topic| topic.name.to_string())
-            .collect::<Vec<_>>()
+        image.topics_from(from).map(|topic| topic.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(names(""), ["a", "b", "c"]);
     assert_eq!(names("aa"), ["b", "c"]);
@@ -259,11 +212,9 @@ fn a_smaller_ring_is_noticed() {
     let small = BrokerConfig::with_overrides(&[("memory", "64MiB")]).expect("configuration");
     assert_eq!(
         Image::new(Arc::new(small)).apply(&large).check_fits(),
-        Err(
-            "topic large: Invalid value 50000000 for configuration max.message.bytes: Value must \
+        Err("topic large: Invalid value 50000000 for configuration max.message.bytes: Value must \
              be no more than 4194304, a quarter of the broker's journal ring or of a shard's tail \
              memory"
-                .to_owned()
-        )
+            .to_owned())
     );
 }

@@ -98,14 +98,10 @@ impl FakeDisk {
         if was_dead {
             return result;
         }
-        let inode = *self
-            .live
-            .borrow_mut()
-            .entry(path.to_owned())
-            .or_insert_with(|| {
-                self.next_inode.set(self.next_inode.get() + 1);
-                self.next_inode.get()
-            });
+        let inode = *self.live.borrow_mut().entry(path.to_owned()).or_insert_with(|| {
+            self.next_inode.set(self.next_inode.get() + 1);
+            self.next_inode.get()
+        });
         let done = match result {
             Ok(()) => content.len(),
             Err(_) => content.len() * self.done_sixteenths.get() / 16,
@@ -129,9 +125,7 @@ impl FakeDisk {
 
     fn names(&self) -> Vec<String> {
         let live = self.live.borrow();
-        live.keys()
-            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
-            .collect()
+        live.keys().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
     }
 }
 
@@ -145,10 +139,10 @@ impl Disk for FakeDisk {
     }
 
     fn read<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, io::Result<Vec<u8>>> {
-        ready(self.call().and_then(|()| {
-            self.content(path)
-                .ok_or_else(|| io::ErrorKind::NotFound.into())
-        }))
+        ready(
+            self.call()
+                .and_then(|()| self.content(path).ok_or_else(|| io::ErrorKind::NotFound.into())),
+        )
     }
 
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> LocalFuture<'a, io::Result<()>> {
@@ -257,9 +251,7 @@ fn script() -> Vec<Vec<Record>> {
 fn expected(count: usize) -> &'static [Record] {
     static SNAPSHOTS: OnceLock<Vec<Vec<Record>>> = OnceLock::new();
     let snapshots = SNAPSHOTS.get_or_init(|| {
-        let created = Record::ClusterCreated {
-            cluster_id: "cluster".to_owned(),
-        };
+        let created = Record::ClusterCreated { cluster_id: "cluster".to_owned() };
         let mut image = Image::new(broker()).apply(&created);
         let mut snapshots = vec![image.to_records()];
         for change in script() {
@@ -302,15 +294,9 @@ fn changes_survive_reopening_and_rotation() {
     let mut store = open(&disk).expect("open");
     assert_eq!(store.image().to_records(), expected(12));
     assert!(store.sequence > 2, "the script rotates: {}", store.sequence);
-    assert_eq!(
-        disk.names(),
-        [log_name(store.sequence), SNAPSHOT.to_owned()]
-    );
+    assert_eq!(disk.names(), [log_name(store.sequence), SNAPSHOT.to_owned()]);
     block_on(store.compact()).expect("compact");
-    assert_eq!(
-        open(&disk).expect("open").image().to_records(),
-        expected(12)
-    );
+    assert_eq!(open(&disk).expect("open").image().to_records(), expected(12));
 }
 
 #[test]
@@ -344,11 +330,7 @@ fn check_reopened(disk: &Rc<FakeDisk>, acknowledged: usize, case: &str) {
     drop(store);
     disk.restart(Kept::None);
     let store = open(disk).unwrap_or_else(|error| panic!("{case}, again: {error}"));
-    assert_eq!(
-        store.image().to_records(),
-        expected(script().len()),
-        "{case}, again"
-    );
+    assert_eq!(store.image().to_records(), expected(script().len()), "{case}, again");
 }
 
 #[test]
@@ -392,11 +374,7 @@ fn after_a_failed_call_the_store_goes_on() {
             }
             disk.restart(Kept::None);
             let reopened = open(&disk).expect("open");
-            assert_eq!(
-                reopened.image().to_records(),
-                expected(12),
-                "call {call}, {done}/16"
-            );
+            assert_eq!(reopened.image().to_records(), expected(12), "call {call}, {done}/16");
         }
     }
 }
@@ -426,11 +404,7 @@ fn a_log_cut_at_any_byte_keeps_the_changes_before_it() {
         if let Some(change) = script().get(whole) {
             block_on(store.append(change)).expect("append");
             let reopened = open(&copy).expect("open");
-            assert_eq!(
-                reopened.image().to_records(),
-                expected(whole + 1),
-                "cut at {cut}"
-            );
+            assert_eq!(reopened.image().to_records(), expected(whole + 1), "cut at {cut}");
         }
     }
 }
@@ -445,10 +419,7 @@ fn damage_and_missing_files_are_errors() {
     }
     let log = store.log_path(store.sequence);
     let snapshot = directory().join(SNAPSHOT);
-    let intact = (
-        disk.content(&log).expect("log"),
-        disk.content(&snapshot).expect("snapshot"),
-    );
+    let intact = (disk.content(&log).expect("log"), disk.content(&snapshot).expect("snapshot"));
     let message = |disk: &Rc<FakeDisk>| open(disk).map(|_| ()).expect_err("damage").to_string();
 
     let mut damaged = intact.0.clone();
@@ -468,23 +439,14 @@ fn damage_and_missing_files_are_errors() {
         let mut damaged = intact.1.clone();
         damaged[byte] ^= 1;
         disk.set_content(&snapshot, damaged);
-        assert!(
-            message(&disk).starts_with("catalog /data/catalog/snapshot: "),
-            "byte {byte}"
-        );
+        assert!(message(&disk).starts_with("catalog /data/catalog/snapshot: "), "byte {byte}");
         disk.set_content(&snapshot, intact.1[..byte].to_vec());
-        assert!(
-            message(&disk).starts_with("catalog /data/catalog/snapshot: "),
-            "cut {byte}"
-        );
+        assert!(message(&disk).starts_with("catalog /data/catalog/snapshot: "), "cut {byte}");
     }
     disk.set_content(&snapshot, intact.1);
 
     let inode = disk.live.borrow_mut().remove(&log).expect("log");
-    assert_eq!(
-        message(&disk),
-        "catalog /data/catalog/log-1: entity not found"
-    );
+    assert_eq!(message(&disk), "catalog /data/catalog/log-1: entity not found");
     disk.live.borrow_mut().insert(log, inode);
     disk.live.borrow_mut().remove(&snapshot);
     assert_eq!(

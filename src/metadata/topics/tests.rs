@@ -1,3 +1,5 @@
+//! The checks of creations and deletions, their order and their sentences.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,34 +10,19 @@ fn image(broker_set: &[(&str, &str)]) -> Image {
 }
 
 fn request(name: &str, num_partitions: i32, replication_factor: i16) -> CreateTopic {
-    CreateTopic {
-        name: name.to_owned(),
-        num_partitions,
-        replication_factor,
-        ..Default::default()
-    }
+    CreateTopic { name: name.to_owned(), num_partitions, replication_factor, ..Default::default() }
 }
 
 fn assigned(name: &str, assignments: &[(i32, &[i32])]) -> CreateTopic {
-    let assignments = assignments
-        .iter()
-        .map(|(partition, nodes)| (*partition, nodes.to_vec()))
-        .collect();
-    CreateTopic {
-        assignments,
-        ..request(name, -1, -1)
-    }
+    let assignments =
+        assignments.iter().map(|(partition, nodes)| (*partition, nodes.to_vec())).collect();
+    CreateTopic { assignments, ..request(name, -1, -1) }
 }
 
 fn configured(name: &str, configs: &[(&str, Option<&str>)]) -> CreateTopic {
-    let configs = configs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned)))
-        .collect();
-    CreateTopic {
-        configs,
-        ..request(name, 1, 1)
-    }
+    let configs =
+        configs.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect();
+    CreateTopic { configs, ..request(name, 1, 1) }
 }
 
 /// A repeatable source of bits.
@@ -53,12 +40,7 @@ fn plan(image: &Image, requests: &[CreateTopic]) -> CreatePlan {
     let shards = image.broker().shards;
     let loads = image.partitions_per_shard(shards);
     let mut random = bits();
-    let mut context = PlanContext {
-        image,
-        shards,
-        shard_loads: &loads,
-        random: &mut random,
-    };
+    let mut context = PlanContext { image, shards, shard_loads: &loads, random: &mut random };
     plan_create(&mut context, requests, false)
 }
 
@@ -71,10 +53,7 @@ fn apply(image: &Image, requests: &[CreateTopic]) -> Image {
 fn check_refused(image: &Image, request: CreateTopic, code: i16, message: &str) {
     let plan = plan(image, std::slice::from_ref(&request));
     let refusal = plan.results[0].clone().map(|_| ()).expect_err(message);
-    assert_eq!(
-        (refusal.code.code(), refusal.message.as_deref()),
-        (code, Some(message))
-    );
+    assert_eq!((refusal.code.code(), refusal.message.as_deref()), (code, Some(message)));
     assert!(plan.records.is_empty());
 }
 
@@ -101,24 +80,12 @@ fn a_plain_topic_gets_the_defaults() {
 fn validating_only_answers_without_records() {
     let image = image(&[]);
     let mut random = bits();
-    let mut context = PlanContext {
-        image: &image,
-        shards: 2,
-        shard_loads: &[0, 0],
-        random: &mut random,
-    };
+    let mut context =
+        PlanContext { image: &image, shards: 2, shard_loads: &[0, 0], random: &mut random };
     let requests = [request("orders", 4, 2), request("orders.", 0, 1)];
     let plan = plan_create(&mut context, &requests, true);
     assert_eq!(plan.results[0].as_ref().expect("orders").preferred.len(), 4);
-    assert_eq!(
-        plan.results[1]
-            .as_ref()
-            .map(|_| ())
-            .expect_err("partitions")
-            .code
-            .code(),
-        37
-    );
+    assert_eq!(plan.results[1].as_ref().map(|_| ()).expect_err("partitions").code.code(), 37);
     assert!(plan.records.is_empty());
 }
 
@@ -126,21 +93,9 @@ fn validating_only_answers_without_records() {
 fn names_are_refused_in_kafkas_words() {
     let image = apply(&image(&[]), &[request("a.b", 1, 1), request("plain", 1, 1)]);
     for (name, code, message) in [
-        (
-            "",
-            17,
-            "Topic name is invalid: the empty string is not allowed".to_owned(),
-        ),
-        (
-            ".",
-            17,
-            "Topic name is invalid: '.' is not allowed".to_owned(),
-        ),
-        (
-            "..",
-            17,
-            "Topic name is invalid: '..' is not allowed".to_owned(),
-        ),
+        ("", 17, "Topic name is invalid: the empty string is not allowed".to_owned()),
+        (".", 17, "Topic name is invalid: '.' is not allowed".to_owned()),
+        ("..", 17, "Topic name is invalid: '..' is not allowed".to_owned()),
         (
             "a b",
             17,
@@ -157,11 +112,7 @@ fn names_are_refused_in_kafkas_words() {
                 "x".repeat(250)
             ),
         ),
-        (
-            "a_b",
-            17,
-            "Topic 'a_b' collides with existing topic: a.b".to_owned(),
-        ),
+        ("a_b", 17, "Topic 'a_b' collides with existing topic: a.b".to_owned()),
         ("a.b", 36, "Topic 'a.b' already exists.".to_owned()),
         ("plain", 36, "Topic 'plain' already exists.".to_owned()),
         (
@@ -181,12 +132,7 @@ fn a_name_is_taken_until_its_deletion_has_finished() {
     let image = apply(&image(&[]), &[request("t", 1, 1)]);
     let id = image.topic("t").expect("t").id;
     let deleting = image.apply(&Record::TopicDeleting { id });
-    check_refused(
-        &deleting,
-        request("t", 1, 1),
-        36,
-        "Topic 't' already exists.",
-    );
+    check_refused(&deleting, request("t", 1, 1), 36, "Topic 't' already exists.");
     let freed = deleting.apply(&Record::TopicNameFreed { id });
     let again = apply(&freed, &[request("t", 1, 1)]);
     assert_ne!(again.topic("t").expect("t").id, id);
@@ -199,20 +145,11 @@ fn duplicates_are_all_refused_and_others_are_not() {
     let codes: Vec<i16> = plan
         .results
         .iter()
-        .map(|result| {
-            result
-                .as_ref()
-                .map_or_else(|refusal| refusal.code.code(), |_| 0)
-        })
+        .map(|result| result.as_ref().map_or_else(|refusal| refusal.code.code(), |_| 0))
         .collect();
     assert_eq!(codes, [42, 0, 42]);
     assert_eq!(
-        plan.results[2]
-            .as_ref()
-            .map(|_| ())
-            .expect_err("duplicate")
-            .message
-            .as_deref(),
+        plan.results[2].as_ref().map(|_| ()).expect_err("duplicate").message.as_deref(),
         Some("Duplicate topic name.")
     );
     assert_eq!(plan.records.len(), 1);
@@ -221,10 +158,7 @@ fn duplicates_are_all_refused_and_others_are_not() {
 #[test]
 fn too_many_partitions_refuse_the_whole_request() {
     let image = image(&[("num.partitions", "9999")]);
-    let refused = plan(
-        &image,
-        &[request("a", -1, 1), request("b", 1, 1), request("c", 1, 1)],
-    );
+    let refused = plan(&image, &[request("a", -1, 1), request("b", 1, 1), request("c", 1, 1)]);
     for result in &refused.results {
         let refusal = result.as_ref().map(|_| ()).expect_err("too many");
         assert_eq!(refusal.code.code(), 44);
@@ -236,19 +170,8 @@ fn too_many_partitions_refuse_the_whole_request() {
     assert!(refused.records.is_empty());
     let fits = plan(&image, &[request("a", -1, 1), request("b", 1, 1)]);
     assert!(fits.results.iter().all(Result::is_ok));
-    let huge = plan(
-        &image,
-        &[request("a", i32::MAX, 1), request("b", i32::MAX, 1)],
-    );
-    assert_eq!(
-        huge.results[0]
-            .as_ref()
-            .map(|_| ())
-            .expect_err("huge")
-            .code
-            .code(),
-        44
-    );
+    let huge = plan(&image, &[request("a", i32::MAX, 1), request("b", i32::MAX, 1)]);
+    assert_eq!(huge.results[0].as_ref().map(|_| ()).expect_err("huge").code.code(), 44);
 }
 
 #[test]
@@ -268,20 +191,11 @@ fn configs_are_checked_before_partitions() {
     );
     check_refused(
         &image,
-        CreateTopic {
-            num_partitions: 0,
-            ..configured("t", &[("retention.ms", Some("-2"))])
-        },
+        CreateTopic { num_partitions: 0, ..configured("t", &[("retention.ms", Some("-2"))]) },
         40,
         "Invalid value -2 for configuration retention.ms: Value must be at least -1",
     );
-    let created = apply(
-        &image,
-        &[configured(
-            "t",
-            &[("cleanup.policy", Some("compact, delete"))],
-        )],
-    );
+    let created = apply(&image, &[configured("t", &[("cleanup.policy", Some("compact, delete"))])]);
     let topic = created.topic("t").expect("t");
     assert_eq!(topic.overrides["cleanup.policy"], "compact,delete");
     assert!(topic.config.cleanup.compact && topic.config.cleanup.delete);
@@ -335,20 +249,14 @@ fn assignments_are_checked_in_kafkas_words() {
     let prefix = "The manual partition assignment includes";
     for (request, code, message) in [
         (
-            CreateTopic {
-                replication_factor: 1,
-                ..assigned("t", &[(0, &[0])])
-            },
+            CreateTopic { replication_factor: 1, ..assigned("t", &[(0, &[0])]) },
             42,
             "A manual partition assignment was specified, but replication factor was not set to \
              -1."
             .to_owned(),
         ),
         (
-            CreateTopic {
-                num_partitions: 1,
-                ..assigned("t", &[(0, &[0])])
-            },
+            CreateTopic { num_partitions: 1, ..assigned("t", &[(0, &[0])]) },
             42,
             "A manual partition assignment was specified, but numPartitions was not set to -1."
                 .to_owned(),
@@ -358,11 +266,7 @@ fn assignments_are_checked_in_kafkas_words() {
             39,
             "Found multiple manual partition assignments for partition 0".to_owned(),
         ),
-        (
-            assigned("t", &[(0, &[])]),
-            39,
-            format!("{prefix} an empty replica list."),
-        ),
+        (assigned("t", &[(0, &[])]), 39, format!("{prefix} an empty replica list.")),
         (
             assigned("t", &[(0, &[2])]),
             39,
@@ -373,11 +277,7 @@ fn assignments_are_checked_in_kafkas_words() {
             39,
             format!("{prefix} broker -1, but no such broker is registered."),
         ),
-        (
-            assigned("t", &[(0, &[1, 1])]),
-            39,
-            format!("{prefix} the broker 1 more than once."),
-        ),
+        (assigned("t", &[(0, &[1, 1])]), 39, format!("{prefix} the broker 1 more than once.")),
         (
             assigned("t", &[(0, &[0, 1]), (1, &[0])]),
             39,
@@ -396,11 +296,7 @@ fn assignments_are_checked_in_kafkas_words() {
     }
     let created = apply(&image, &[assigned("t", &[(1, &[0, 1]), (0, &[1, 0])])]);
     assert_eq!(created.topic("t").expect("t").preferred, [1, 0]);
-    assert_eq!(
-        created.next_preferred(),
-        0,
-        "explicit numbers are not of the sequence"
-    );
+    assert_eq!(created.next_preferred(), 0, "explicit numbers are not of the sequence");
 }
 
 #[test]
@@ -414,12 +310,8 @@ fn a_single_advertised_node_spreads_its_assignments() {
 fn placement_goes_to_the_least_loaded_shard() {
     let image = image(&[("shards", "4")]);
     let mut random = bits();
-    let mut context = PlanContext {
-        image: &image,
-        shards: 4,
-        shard_loads: &[5, 0, 5, 1],
-        random: &mut random,
-    };
+    let mut context =
+        PlanContext { image: &image, shards: 4, shard_loads: &[5, 0, 5, 1], random: &mut random };
     let plan = plan_create(&mut context, &[request("t", 4, 1)], false);
     // Loads 5 0 5 1: shard 1, then 1 or 3 (next in the sequence: 3), then 1, then 3.
     let preferred = &plan.results[0].as_ref().expect("t").preferred;
@@ -428,15 +320,10 @@ fn placement_goes_to_the_least_loaded_shard() {
 
 #[test]
 fn the_sequence_wraps() {
-    let image = image(&[("shards", "3")]).apply(&Record::PlacementSet {
-        next_preferred: 65_534,
-    });
+    let image = image(&[("shards", "3")]).apply(&Record::PlacementSet { next_preferred: 65_534 });
     let created = apply(&image, &[request("t", 4, 1)]);
     // 65534 % 3 = 2, 65535 % 3 = 0, then 0 % 3 = 0 is passed over for 1.
-    assert_eq!(
-        created.topic("t").expect("t").preferred,
-        [65_534, 65_535, 1, 2]
-    );
+    assert_eq!(created.topic("t").expect("t").preferred, [65_534, 65_535, 1, 2]);
     assert_eq!(created.next_preferred(), 3);
 }
 
@@ -465,26 +352,18 @@ proptest! {
 #[test]
 fn internal_topics_have_kafkas_configs() {
     let image = image(&[]);
-    let requests = [
-        automatic(CONSUMER_OFFSETS, image.broker()),
-        automatic(TRANSACTION_STATE, image.broker()),
-    ];
+    let requests =
+        [automatic(CONSUMER_OFFSETS, image.broker()), automatic(TRANSACTION_STATE, image.broker())];
     let created = apply(&image, &requests);
     let offsets = created.topic(CONSUMER_OFFSETS).expect("offsets");
     assert_eq!((offsets.partition_count(), offsets.internal), (50, true));
     assert_eq!(
         offsets.config.cleanup,
-        crate::config::topic::CleanupPolicy {
-            compact: true,
-            delete: false
-        }
+        crate::config::topic::CleanupPolicy { compact: true, delete: false }
     );
     assert_eq!(offsets.config.segment_bytes, 104_857_600);
     let transactions = created.topic(TRANSACTION_STATE).expect("transactions");
-    assert_eq!(
-        (transactions.partition_count(), transactions.internal),
-        (50, true)
-    );
+    assert_eq!((transactions.partition_count(), transactions.internal), (50, true));
     assert_eq!(
         transactions.overrides,
         BTreeMap::from(
@@ -525,12 +404,7 @@ fn plan_more(image: &Image, requests: &[CreatePartitions]) -> PartitionsPlan {
     let shards = image.broker().shards;
     let loads = image.partitions_per_shard(shards);
     let mut random = bits();
-    let mut context = PlanContext {
-        image,
-        shards,
-        shard_loads: &loads,
-        random: &mut random,
-    };
+    let mut context = PlanContext { image, shards, shard_loads: &loads, random: &mut random };
     plan_create_partitions(&mut context, requests, false)
 }
 
@@ -544,11 +418,7 @@ fn partitions_are_added_in_kafkas_rules() {
             .map(|partitions| partitions.iter().map(|nodes| nodes.to_vec()).collect()),
     };
     for (request, code, message) in [
-        (
-            more("u", 3, None),
-            3,
-            "This server does not host this topic-partition.",
-        ),
+        (more("u", 3, None), 3, "This server does not host this topic-partition."),
         (more("t", 2, None), 37, "Topic already has 2 partition(s)."),
         (
             more("t", 1, None),
@@ -565,18 +435,11 @@ fn partitions_are_added_in_kafkas_rules() {
             39,
             "The manual partition assignment includes broker 9, but no such broker is registered.",
         ),
-        (
-            more("t", i32::MAX, None),
-            44,
-            "Excessively large number of partitions per request.",
-        ),
+        (more("t", i32::MAX, None), 44, "Excessively large number of partitions per request."),
     ] {
         let plan = plan_more(&image, &[request]);
         let refusal = plan.results[0].clone().expect_err(message);
-        assert_eq!(
-            (refusal.code.code(), refusal.message.as_deref()),
-            (code, Some(message))
-        );
+        assert_eq!((refusal.code.code(), refusal.message.as_deref()), (code, Some(message)));
         assert!(plan.records.is_empty());
     }
     let placed = plan_more(&image, &[more("t", 5, None)]);
@@ -587,21 +450,13 @@ fn partitions_are_added_in_kafkas_rules() {
     let larger = image.apply_all(&assigned.records);
     assert_eq!(larger.topic("t").expect("t").preferred, [0, 1, 1]);
     let twice = plan_more(&image, &[more("t", 3, None), more("t", 4, None)]);
-    assert!(
-        twice
-            .results
-            .iter()
-            .all(|r| r.as_ref().is_err_and(|e| e.code.code() == 42))
-    );
+    assert!(twice.results.iter().all(|r| r.as_ref().is_err_and(|e| e.code.code() == 42)));
 }
 
 fn deletions(image: &Image, requests: &[(Option<&str>, TopicId)]) -> Vec<(String, i16, String)> {
     let requests: Vec<DeleteTopic> = requests
         .iter()
-        .map(|(name, id)| DeleteTopic {
-            name: name.map(str::to_owned),
-            id: *id,
-        })
+        .map(|(name, id)| DeleteTopic { name: name.map(str::to_owned), id: *id })
         .collect();
     plan_delete(image, &requests, 6)
         .into_iter()
@@ -609,11 +464,7 @@ fn deletions(image: &Image, requests: &[(Option<&str>, TopicId)]) -> Vec<(String
             let name = result.name.unwrap_or_else(|| "null".to_owned());
             match result.outcome {
                 Ok(topic) => (name, 0, topic.name.to_string()),
-                Err(refusal) => (
-                    name,
-                    refusal.code.code(),
-                    refusal.message.unwrap_or_default(),
-                ),
+                Err(refusal) => (name, refusal.code.code(), refusal.message.unwrap_or_default()),
             }
         })
         .collect()
@@ -644,10 +495,7 @@ fn deletions_are_checked_in_kafkas_words() {
         ]
     );
     assert_eq!(
-        deletions(
-            &image,
-            &[(Some("t"), zero), (Some("t"), zero), (Some("u"), zero)]
-        ),
+        deletions(&image, &[(Some("t"), zero), (Some("t"), zero), (Some("u"), zero)]),
         [row("t", 42, "Duplicate topic name."), row("u", 0, "u")]
     );
     assert_eq!(
@@ -656,24 +504,14 @@ fn deletions_are_checked_in_kafkas_words() {
     );
     assert_eq!(
         deletions(&image, &[(None, id("t")), (Some("t"), zero)]),
-        [row(
-            "t",
-            42,
-            "The provided topic name maps to an ID that was already supplied."
-        )]
+        [row("t", 42, "The provided topic name maps to an ID that was already supplied.")]
     );
 }
 
 #[test]
 fn deletion_can_be_switched_off() {
-    let image = apply(
-        &image(&[("delete.topic.enable", "false")]),
-        &[request("t", 1, 1)],
-    );
-    let requests = [DeleteTopic {
-        name: Some("t".to_owned()),
-        id: TopicId::ZERO,
-    }];
+    let image = apply(&image(&[("delete.topic.enable", "false")]), &[request("t", 1, 1)]);
+    let requests = [DeleteTopic { name: Some("t".to_owned()), id: TopicId::ZERO }];
     for (version, code) in [(1, 42), (2, 42), (3, 73), (6, 73)] {
         let refusal = plan_delete(&image, &requests, version)[0].outcome.clone();
         let refusal = refusal.map(|_| ()).expect_err("off");

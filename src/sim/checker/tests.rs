@@ -3,10 +3,8 @@
 use super::*;
 use crate::ids::{PartitionIndex, TopicId};
 
-const HERE: TopicPartition = TopicPartition {
-    topic: TopicId([1; 16]),
-    partition: PartitionIndex(0),
-};
+const HERE: TopicPartition =
+    TopicPartition { topic: TopicId([1; 16]), partition: PartitionIndex(0) };
 
 fn id(number: u64) -> RecordId {
     RecordId(number)
@@ -58,9 +56,7 @@ fn sound_logs_pass() {
     let history = history();
     assert_eq!(history.partitions(), [HERE]);
     assert_eq!(history.acked_count(HERE), 5);
-    let report = history
-        .verify(HERE, &log(0, &[0, 1, 2, 3, 4]))
-        .expect("sound");
+    let report = history.verify(HERE, &log(0, &[0, 1, 2, 3, 4])).expect("sound");
     assert_eq!((report.acked, report.unacked), (5, vec![]));
     let more = log(0, &[0, 1, 2, 3, 4, 100, 5, 8, 8, 7]);
     let report = history.verify(HERE, &more).expect("sound");
@@ -78,58 +74,24 @@ fn sound_logs_pass() {
 #[test]
 fn each_broken_promise_is_named() {
     let offset = Offset;
-    check(
-        &log(0, &[0, 1, 2, 3]),
-        Violation::Lost {
-            record: id(4),
-            offset: offset(4),
-        },
-    );
+    check(&log(0, &[0, 1, 2, 3]), Violation::Lost { record: id(4), offset: offset(4) });
     check(
         &log(0, &[0, 1, 2, 100, 3, 4]),
-        Violation::Moved {
-            record: id(3),
-            acked: offset(3),
-            found: offset(4),
-        },
+        Violation::Moved { record: id(3), acked: offset(3), found: offset(4) },
     );
     check(
         &log(0, &[0, 1, 2, 3, 4, 5, 5]),
-        Violation::Doubled {
-            record: id(5),
-            first: offset(5),
-            second: offset(6),
-        },
+        Violation::Doubled { record: id(5), first: offset(5), second: offset(6) },
     );
-    check(
-        &log(0, &[0, 1, 2, 3, 4, 6]),
-        Violation::Refused {
-            offset: offset(5),
-            record: id(6),
-        },
-    );
-    check(
-        &log(0, &[0, 1, 2, 3, 4, 99]),
-        Violation::Invented {
-            offset: offset(5),
-            record: id(99),
-        },
-    );
+    check(&log(0, &[0, 1, 2, 3, 4, 6]), Violation::Refused { offset: offset(5), record: id(6) });
+    check(&log(0, &[0, 1, 2, 3, 4, 99]), Violation::Invented { offset: offset(5), record: id(99) });
     check(
         &log(0, &[0, 1, 2, 3, 4, 7]),
-        Violation::Hole {
-            session: Session(1),
-            missing: id(5),
-            present: id(7),
-        },
+        Violation::Hole { session: Session(1), missing: id(5), present: id(7) },
     );
     check(
         &log(0, &[0, 1, 2, 3, 4, 7, 5]),
-        Violation::Reordered {
-            session: Session(1),
-            record: id(7),
-            before: id(5),
-        },
+        Violation::Reordered { session: Session(1), record: id(7), before: id(5) },
     );
     let mut gap = log(0, &[0, 1, 2, 3, 4, 5]);
     gap.entries[5].0 = offset(6);
@@ -155,14 +117,7 @@ fn torn_batches_and_changed_reads_are_named() {
     let offset = Offset(1);
     let found = None;
     let gone = history.verify(HERE, &log(0, &[])).expect_err("gone");
-    assert_eq!(
-        gone.violation,
-        Violation::Unread {
-            offset,
-            read,
-            found
-        }
-    );
+    assert_eq!(gone.violation, Violation::Unread { offset, read, found });
     let found = Some(Entry::Control);
     let other = history.read(HERE, offset, Entry::Control);
     let other = other.expect_err("another");
@@ -171,18 +126,8 @@ fn torn_batches_and_changed_reads_are_named() {
         "AQEBAQEBAQEBAQEBAQEBAQ-0: Record(RecordId(1)) was read at 1, where now is \
          Some(Control)"
     );
-    assert_eq!(
-        other.violation,
-        Violation::Unread {
-            offset,
-            read,
-            found
-        }
-    );
-    let elsewhere = TopicPartition {
-        partition: PartitionIndex(1),
-        ..HERE
-    };
+    assert_eq!(other.violation, Violation::Unread { offset, read, found });
+    let elsewhere = TopicPartition { partition: PartitionIndex(1), ..HERE };
     let stray = history.verify(elsewhere, &log(0, &[0, 1, 2]));
     let violation = stray.expect_err("stray").violation;
     let (record, offset) = (id(0), Offset(0));
@@ -196,10 +141,6 @@ fn an_idempotent_batch_is_acknowledged_at_one_offset() {
     history.acked(attempt, Offset(0)).expect("first");
     history.acked(attempt, Offset(0)).expect("a duplicate");
     let moved = history.acked(attempt, Offset(1)).expect_err("moved");
-    let violation = Violation::Moved {
-        record: id(0),
-        acked: Offset(0),
-        found: Offset(1),
-    };
+    let violation = Violation::Moved { record: id(0), acked: Offset(0), found: Offset(1) };
     assert_eq!(moved.violation, violation);
 }

@@ -10,12 +10,7 @@ fn path(text: &str) -> &Path {
 }
 
 fn writable(durable: bool) -> OpenMode {
-    OpenMode {
-        write: true,
-        create: true,
-        durable,
-        ..OpenMode::default()
-    }
+    OpenMode { write: true, create: true, durable, ..OpenMode::default() }
 }
 
 fn block(fill: u8, length: usize) -> Rc<AlignedBuffer> {
@@ -25,10 +20,7 @@ fn block(fill: u8, length: usize) -> Rc<AlignedBuffer> {
 }
 
 fn run<T>(world: &World, future: impl Future<Output = io::Result<T>>) -> T {
-    world
-        .run_until(future)
-        .expect("no stall")
-        .expect("no error")
+    world.run_until(future).expect("no stall").expect("no error")
 }
 
 fn fail<T>(world: &World, future: impl Future<Output = io::Result<T>>) -> Option<i32> {
@@ -67,10 +59,7 @@ type Outcomes = BTreeSet<Option<Vec<u8>>>;
 
 #[test]
 fn a_finished_durable_write_survives_every_crash() {
-    let seen = outcomes(
-        |world, _, file| run(world, file.write_at(block(7, 8192), 0)),
-        true,
-    );
+    let seen = outcomes(|world, _, file| run(world, file.write_at(block(7, 8192), 0)), true);
     assert_eq!(seen, Outcomes::from([Some(vec![7; 8192])]));
 }
 
@@ -140,14 +129,8 @@ fn a_durable_write_buries_the_volatile_ones_before_it() {
         false,
     );
     assert!(seen.len() > 2);
-    let fronts = seen
-        .iter()
-        .flatten()
-        .map(|content| content[..4096].to_vec());
-    assert_eq!(
-        fronts.collect::<BTreeSet<_>>(),
-        BTreeSet::from([vec![2; 4096]])
-    );
+    let fronts = seen.iter().flatten().map(|content| content[..4096].to_vec());
+    assert_eq!(fronts.collect::<BTreeSet<_>>(), BTreeSet::from([vec![2; 4096]]));
 }
 
 #[test]
@@ -170,10 +153,7 @@ fn a_sync_does_not_cover_a_write_that_ended_after_it_began() {
         },
         false,
     );
-    assert!(
-        seen.contains(&Some(vec![1; 4096])),
-        "the sync overtook the write"
-    );
+    assert!(seen.contains(&Some(vec![1; 4096])), "the sync overtook the write");
 }
 
 #[test]
@@ -317,19 +297,13 @@ fn a_full_disk_refuses_new_blocks_and_accepts_old_ones() {
     assert_eq!(fail(&world, long), Some(libc::ENOSPC));
     assert_eq!(run(&world, file.length()), 12_288);
     run(&world, file.write_at(block(7, 12_288), 0));
-    assert_eq!(
-        fail(&world, disk.write(path("/d/x"), b"x")),
-        Some(libc::ENOSPC)
-    );
+    assert_eq!(fail(&world, disk.write(path("/d/x"), b"x")), Some(libc::ENOSPC));
     disk.plan(|plan| plan.capacity_bytes = Some(4 * 4096));
     run(&world, disk.write(path("/d/x"), b"x"));
     run(&world, disk.remove(path("/d/x")));
     assert_eq!(run(&world, disk.space()).available_bytes, 4096);
     disk.plan(|plan| plan.full = true);
-    assert_eq!(
-        fail(&world, disk.write(path("/d/y"), b"")),
-        Some(libc::ENOSPC)
-    );
+    assert_eq!(fail(&world, disk.write(path("/d/y"), b"")), Some(libc::ENOSPC));
     let open = disk.open(path("/d/y"), writable(false));
     assert_eq!(fail(&world, open), Some(libc::ENOSPC));
     run(&world, file.write_at(block(8, 12_288), 0));
@@ -343,11 +317,7 @@ fn a_failed_write_leaves_every_sector_old_or_new() {
     let write = file.write_at(block(2, 4096), 0);
     assert_eq!(fail(&world, write), Some(libc::EIO));
     let content = run(&world, file.read_at(0, 4096));
-    assert!(
-        content
-            .chunks(512)
-            .all(|sector| sector == [1; 512] || sector == [2; 512])
-    );
+    assert!(content.chunks(512).all(|sector| sector == [1; 512] || sector == [2; 512]));
     disk.plan(|plan| plan.fail_once(Operation::Read, "/d/f", 0));
     assert_eq!(fail(&world, file.read_at(0, 4096)), Some(libc::EIO));
     run(&world, file.write_at(block(3, 4096), 0));
@@ -358,25 +328,16 @@ fn a_failed_write_leaves_every_sector_old_or_new() {
 fn names_answer_as_the_operating_system_does() {
     let (world, disk, _file) = with_file(3, false);
     let none = OpenMode::default();
-    let new = OpenMode {
-        create_new: true,
-        ..writable(false)
-    };
+    let new = OpenMode { create_new: true, ..writable(false) };
     let missing = fail(&world, disk.open(path("/d/none"), none));
     assert_eq!(missing, Some(libc::ENOENT));
     let exists = fail(&world, disk.open(path("/d/f"), new));
     assert_eq!(exists, Some(libc::EEXIST));
-    assert_eq!(
-        fail(&world, disk.open(path("/d"), none)),
-        Some(libc::EISDIR)
-    );
+    assert_eq!(fail(&world, disk.open(path("/d"), none)), Some(libc::EISDIR));
     let through = disk.create_directory(path("/d/f/g"));
     assert_eq!(fail(&world, through), Some(libc::EEXIST));
     assert_eq!(fail(&world, disk.remove(path("/d"))), Some(libc::EISDIR));
-    assert_eq!(
-        fail(&world, disk.list(path("/x"), true, &[])),
-        Some(libc::ENOENT)
-    );
+    assert_eq!(fail(&world, disk.list(path("/x"), true, &[])), Some(libc::ENOENT));
     run(&world, disk.create_directory(path("/d/sub/deep")));
     run(&world, disk.append(path("/d/sub/note"), b"one"));
     run(&world, disk.append(path("/d/sub/note"), b"two"));
@@ -543,9 +504,7 @@ fn settle(
         if file.is_none_or(|file| file == index) {
             let content = run(world, disk.read(path(names[index])));
             model.volatile.remove(&(index, sector));
-            model
-                .durable
-                .insert((index, sector), content[sector as usize * 512]);
+            model.durable.insert((index, sector), content[sector as usize * 512]);
         }
     }
 }
@@ -572,11 +531,7 @@ fn after_a_crash_every_sector_is_the_durable_or_a_later_one() {
                 let old = model.durable.get(&key).copied().unwrap_or(0);
                 let later = model.volatile.get(&key);
                 let is_later = later.is_some_and(|later| later.contains(&bytes[0]));
-                assert!(
-                    bytes[0] == old || is_later,
-                    "seed {seed}: {key:?} is {}",
-                    bytes[0]
-                );
+                assert!(bytes[0] == old || is_later, "seed {seed}: {key:?} is {}", bytes[0]);
             }
         }
     }
@@ -660,22 +615,12 @@ fn after_a_crash_every_name_is_the_durable_or_a_later_one() {
             let content = bytes.map(|bytes| {
                 u64::from_be_bytes(bytes.try_into().expect("a name has its whole content"))
             });
-            assert!(
-                held.contains(&content),
-                "seed {seed}: {name} is {content:?}"
-            );
+            assert!(held.contains(&content), "seed {seed}: {name} is {content:?}");
             found.extend(content);
         }
         let distinct: BTreeSet<u64> = found.iter().copied().collect();
-        assert_eq!(
-            distinct.len(),
-            found.len(),
-            "seed {seed}: a rename is atomic"
-        );
-        assert!(
-            distinct.is_superset(&model.always),
-            "seed {seed}: a file is gone"
-        );
+        assert_eq!(distinct.len(), found.len(), "seed {seed}: a rename is atomic");
+        assert!(distinct.is_superset(&model.always), "seed {seed}: a file is gone");
     }
 }
 

@@ -17,13 +17,8 @@ fn block(fill: u8) -> Rc<AlignedBuffer> {
     Rc::new(buffer)
 }
 
-const DURABLE: OpenMode = OpenMode {
-    write: true,
-    create: true,
-    create_new: false,
-    truncate: false,
-    durable: true,
-};
+const DURABLE: OpenMode =
+    OpenMode { write: true, create: true, create_new: false, truncate: false, durable: true };
 
 /// What a toy journal leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,10 +33,7 @@ async fn toy_journal(disk: Rc<dyn Disk>, recorder: Recorder, mistake: Mistake) -
     disk.create_directory(path("/data/journal")).await?;
     disk.sync_directory(path("/")).await?;
     disk.sync_directory(path("/data")).await?;
-    let mode = OpenMode {
-        durable: mistake != Mistake::NoDsync,
-        ..DURABLE
-    };
+    let mode = OpenMode { durable: mistake != Mistake::NoDsync, ..DURABLE };
     let file = disk.open(path("/data/journal/0"), mode).await?;
     if mistake != Mistake::NoDirectorySync {
         disk.sync_directory(path("/data/journal")).await?;
@@ -57,8 +49,7 @@ async fn toy_journal(disk: Rc<dyn Disk>, recorder: Recorder, mistake: Mistake) -
         recorder.mark("acked", "block", i64::from(number) + 1);
         if number == 21 {
             let manifest = format!("at {number}");
-            disk.replace(path("/data/manifest"), manifest.as_bytes())
-                .await?;
+            disk.replace(path("/data/manifest"), manifest.as_bytes()).await?;
             recorder.mark("manifest", "at", i64::from(number));
         }
     }
@@ -100,9 +91,7 @@ fn lost(trace: &Trace, at: usize, image: &Medium) -> Option<i64> {
 
 fn images_that_lose(trace: &Trace, count: usize) -> usize {
     let mut random = Random::new(5);
-    let mut cuts: Vec<usize> = (0..count)
-        .map(|_| random.index(trace.events().len() + 1))
-        .collect();
+    let mut cuts: Vec<usize> = (0..count).map(|_| random.index(trace.events().len() + 1)).collect();
     cuts.sort_unstable();
     let mut replay = trace.replay();
     let mut losing = 0;
@@ -134,10 +123,7 @@ fn images_of_a_careless_journal_lose_acknowledged_blocks() {
     let unnamed = recorded(1, Mistake::NoDirectorySync);
     assert!(images_that_lose(&unnamed, 200) > 20);
     let broken = unnamed.check_rules().expect_err("no name");
-    assert_eq!(
-        broken.what,
-        "acked block 2 while the name /data/journal/0 is not durable"
-    );
+    assert_eq!(broken.what, "acked block 2 while the name /data/journal/0 is not durable");
 }
 
 /// Runs the toy journal for so many turns, crashes everything, and looks at what is left.
@@ -220,10 +206,7 @@ fn recorded_shards_share_one_trace_and_content_is_bounded() {
     let trace = recorder.trace();
     assert_eq!(trace.events().len(), 4);
     // The second write was not kept, so no image shows it.
-    let second = trace
-        .events()
-        .iter()
-        .rposition(|event| matches!(event, TraceEvent::Begin { .. }));
+    let second = trace.events().iter().rposition(|event| matches!(event, TraceEvent::Begin { .. }));
     assert_eq!(Some(trace.cuttable_end()), second);
     let mut replay = trace.replay();
     replay.advance_to(4);
@@ -235,26 +218,15 @@ fn begin(call: u64, operation: Call) -> TraceEvent {
 }
 
 fn end(call: u64) -> TraceEvent {
-    TraceEvent::End {
-        call,
-        succeeded: true,
-    }
+    TraceEvent::End { call, succeeded: true }
 }
 
 fn write(position: u64, length: usize) -> Call {
-    Call::Write {
-        handle: 0,
-        position,
-        content: Recorded::Zeroes(length),
-    }
+    Call::Write { handle: 0, position, content: Recorded::Zeroes(length) }
 }
 
 fn check(events: Vec<TraceEvent>, event: usize, what: &str) {
-    let open = Call::Open {
-        path: PathBuf::from("/f"),
-        mode: DURABLE,
-        handle: 0,
-    };
+    let open = Call::Open { path: PathBuf::from("/f"), mode: DURABLE, handle: 0 };
     let mut all = vec![begin(0, open), end(0)];
     all.extend(events);
     let what = what.to_owned();
@@ -264,33 +236,20 @@ fn check(events: Vec<TraceEvent>, event: usize, what: &str) {
 
 #[test]
 fn each_rule_is_noticed() {
-    check(
-        vec![begin(1, write(100, 4096))],
-        2,
-        "an unaligned write of 100..4196",
-    );
+    check(vec![begin(1, write(100, 4096))], 2, "an unaligned write of 100..4196");
     check(
         vec![begin(1, write(0, 8192)), begin(2, write(4096, 4096))],
         3,
         "a write of 4096..8192 of /f meets 0..8192 in flight",
     );
-    let read = Call::Read {
-        handle: 0,
-        range: 4096..8192,
-    };
+    let read = Call::Read { handle: 0, range: 4096..8192 };
     check(
         vec![begin(1, write(0, 8192)), begin(2, read)],
         3,
         "a read of 4096..8192 of /f meets 0..8192 in flight",
     );
-    let set = Call::SetLength {
-        handle: 0,
-        length: 100,
-    };
-    let rename = Call::Rename {
-        from: PathBuf::from("/f"),
-        to: PathBuf::from("/g"),
-    };
+    let set = Call::SetLength { handle: 0, length: 100 };
+    let rename = Call::Rename { from: PathBuf::from("/f"), to: PathBuf::from("/g") };
     check(
         vec![begin(1, set), end(1), begin(2, rename)],
         4,

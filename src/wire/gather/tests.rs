@@ -220,19 +220,12 @@ fn records_over_what_a_length_can_say_are_refused() {
         throttle_time_ms: 0,
         error: ErrorCode::None,
         session_id: 0,
-        topics: vec![FetchTopicAnswer {
-            name: StrBytes::default(),
-            id: TopicId::ZERO,
-            partitions,
-        }],
+        topics: vec![FetchTopicAnswer { name: StrBytes::default(), id: TopicId::ZERO, partitions }],
         node_endpoints: Vec::new(),
     };
     assert!(encode_fetch(18, 1, answer(vec![partition.clone()])).is_ok());
     let twice = vec![partition.clone(), partition];
-    assert_eq!(
-        encode_fetch(18, 1, answer(twice)),
-        Err(EncodeFault::TooLarge)
-    );
+    assert_eq!(encode_fetch(18, 1, answer(twice)), Err(EncodeFault::TooLarge));
 }
 
 #[test]

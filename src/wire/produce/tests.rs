@@ -144,10 +144,7 @@ proptest! {
 fn golden_version_3_and_version_10_with_a_leader() {
     let mut partition =
         ProducePartitionAnswer::failed(PartitionIndex(2), ErrorCode::NotLeaderOrFollower);
-    partition.current_leader = Some(CurrentLeader {
-        leader_id: 1,
-        leader_epoch: LeaderEpoch(5),
-    });
+    partition.current_leader = Some(CurrentLeader { leader_id: 1, leader_epoch: LeaderEpoch(5) });
     let answer = ProduceAnswer {
         topics: vec![ProduceTopicAnswer {
             name: StrBytes::from_static_str("t"),

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use kafka_protocol::messages::create_partitions_request::{
+    CreatePartitionsAssignment, CreatePartitionsTopic,
+};
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
@@ -37,6 +40,7 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
+        Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
@@ -268,6 +272,28 @@ impl Of<'_> {
                 .with_unknown_tagged_fields(tags(random, flexible))
         });
         CreateTopicsRequest::default()
+            .with_topics(topics)
+            .with_timeout_ms(self.random.int32())
+            .with_validate_only(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn create_partitions(&mut self, flexible: bool) -> CreatePartitionsRequest {
+        let topics = self.random.list(|random| {
+            let assignments = random.maybe(|random| {
+                random.list(|random| {
+                    CreatePartitionsAssignment::default()
+                        .with_broker_ids(random.list(|random| BrokerId(random.int32())))
+                        .with_unknown_tagged_fields(tags(random, flexible))
+                })
+            });
+            CreatePartitionsTopic::default()
+                .with_name(TopicName(random.text()))
+                .with_count(random.int32())
+                .with_assignments(assignments)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        CreatePartitionsRequest::default()
             .with_topics(topics)
             .with_timeout_ms(self.random.int32())
             .with_validate_only(self.random.chance())

@@ -1,0 +1,198 @@
+//! A minimal blocking Kafka client: one connection, requests in flight, answers in order.
+//!
+//! Owns hand-made frames for the hot requests, so that the load costs little. Set-up requests
+//! (Metadata, CreateTopics) go through the codec.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{
+    ApiKey, CreateTopicsRequest, MetadataRequest, MetadataResponse, RequestHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
+
+/// Errors of the client, for people.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to `address`.
+    pub fn connect(address: &str) -> Result<Client, Fault> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
+        Ok(Client { stream, buffer: Vec::new() })
+    }
+
+    /// Sends a prepared frame.
+    pub fn send(&mut self, frame: &[u8]) -> Result<(), Fault> {
+        Ok(self.stream.write_all(frame)?)
+    }
+
+    /// Receives one frame without its length.
+    pub fn receive(&mut self) -> Result<&[u8], Fault> {
+        let mut length = [0u8; 4];
+        self.stream.read_exact(&mut length)?;
+        self.buffer.resize(u32::from_be_bytes(length) as usize, 0);
+        self.stream.read_exact(&mut self.buffer)?;
+        Ok(&self.buffer)
+    }
+
+    fn call<Q: Encodable>(
+        &mut self,
+        key: ApiKey,
+        version: i16,
+        request: &Q,
+    ) -> Result<Bytes, Fault> {
+        let mut body = BytesMut::new();
+        let header = RequestHeader::default()
+            .with_request_api_key(key as i16)
+            .with_request_api_version(version)
+            .with_client_id(Some(StrBytes::from_static_str("ringlog-perf")));
+        header.encode(&mut body, key.request_header_version(version))?;
+        request.encode(&mut body, version)?;
+        let mut frame = (body.len() as u32).to_be_bytes().to_vec();
+        frame.extend_from_slice(&body);
+        self.send(&frame)?;
+        let answer = self.receive()?;
+        let header = if key.response_header_version(version) >= 1 { 5 } else { 4 };
+        Ok(Bytes::copy_from_slice(&answer[header..]))
+    }
+
+    /// Creates the topic unless it exists, and returns each partition's leader address.
+    pub fn leaders(&mut self, topic: &str, partitions: i32) -> Result<Vec<String>, Fault> {
+        let name = TopicName(StrBytes::from_string(topic.to_owned()));
+        let create = CreateTopicsRequest::default().with_timeout_ms(30_000).with_topics(vec![
+            CreatableTopic::default()
+                .with_name(name.clone())
+                .with_num_partitions(partitions)
+                .with_replication_factor(1),
+        ]);
+        self.call(ApiKey::CreateTopics, 4, &create)?;
+        let ask = MetadataRequest::default()
+            .with_topics(Some(vec![MetadataRequestTopic::default().with_name(Some(name))]));
+        for _ in 0..100 {
+            let mut body = self.call(ApiKey::Metadata, 5, &ask)?;
+            let metadata = MetadataResponse::decode(&mut body, 5)?;
+            let Some(topic) = metadata.topics.first() else { continue };
+            let address = |leader: i32| {
+                let broker = metadata.brokers.iter().find(|broker| broker.node_id.0 == leader);
+                broker.map(|broker| format!("{}:{}", broker.host, broker.port))
+            };
+            let mut leaders = vec![None; topic.partitions.len()];
+            for partition in &topic.partitions {
+                let index = partition.partition_index as usize;
+                leaders[index] = address(partition.leader_id.0);
+            }
+            if !leaders.is_empty() && leaders.iter().all(Option::is_some) {
+                return Ok(leaders.into_iter().flatten().collect());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Err("the topic has no leaders".into())
+    }
+}
+
+/// A Produce v7 request for one batch.
+#[must_use]
+pub fn produce_frame(topic: &str, partition: i32, acks: i16, batch: &[u8]) -> Vec<u8> {
+    let mut body = header(0, 7);
+    body.extend_from_slice(&(-1i16).to_be_bytes());
+    body.extend_from_slice(&acks.to_be_bytes());
+    body.extend_from_slice(&30_000i32.to_be_bytes());
+    body.extend_from_slice(&1i32.to_be_bytes());
+    put_text(&mut body, topic);
+    body.extend_from_slice(&1i32.to_be_bytes());
+    body.extend_from_slice(&partition.to_be_bytes());
+    body.extend_from_slice(&(batch.len() as i32).to_be_bytes());
+    body.extend_from_slice(batch);
+    framed(body)
+}
+
+/// A Fetch v11 request for one partition, without a session.
+#[must_use]
+pub fn fetch_frame(topic: &str, partition: i32, offset: i64, bytes_max: i32) -> Vec<u8> {
+    let mut body = header(1, 11);
+    for number in [-1, 500, 1, bytes_max] {
+        body.extend_from_slice(&i32::to_be_bytes(number));
+    }
+    body.push(0);
+    body.extend_from_slice(&0i32.to_be_bytes());
+    body.extend_from_slice(&(-1i32).to_be_bytes());
+    body.extend_from_slice(&1i32.to_be_bytes());
+    put_text(&mut body, topic);
+    body.extend_from_slice(&1i32.to_be_bytes());
+    body.extend_from_slice(&partition.to_be_bytes());
+    body.extend_from_slice(&(-1i32).to_be_bytes());
+    body.extend_from_slice(&offset.to_be_bytes());
+    body.extend_from_slice(&(-1i64).to_be_bytes());
+    body.extend_from_slice(&bytes_max.to_be_bytes());
+    body.extend_from_slice(&0i32.to_be_bytes());
+    put_text(&mut body, "");
+    framed(body)
+}
+
+/// The error code of a Produce v7 answer to one batch.
+#[must_use]
+pub fn produce_error(answer: &[u8], topic: &str) -> i16 {
+    let at = 4 + 4 + 2 + topic.len() + 4 + 4;
+    answer.get(at..at + 2).map_or(-1, |code| i16::from_be_bytes([code[0], code[1]]))
+}
+
+/// Error code and records of a Fetch v11 answer for one partition.
+#[must_use]
+pub fn fetch_records<'a>(answer: &'a [u8], topic: &str) -> (i16, &'a [u8]) {
+    let at = 4 + 4 + 2 + 4 + 4 + 2 + topic.len() + 4 + 4;
+    let Some(code) = answer.get(at..at + 2) else { return (-1, &[]) };
+    let code = i16::from_be_bytes([code[0], code[1]]);
+    // high watermark, last stable offset, log start, aborted transactions, preferred replica
+    let records = at + 2 + 8 + 8 + 8 + 4 + 4;
+    let length = answer.get(records..records + 4);
+    let length = length.map_or(0, |l| i32::from_be_bytes([l[0], l[1], l[2], l[3]]).max(0));
+    (code, answer.get(records + 4..records + 4 + length as usize).unwrap_or(&[]))
+}
+
+/// The offset after the last batch of some records.
+#[must_use]
+pub fn next_offset(mut records: &[u8]) -> Option<i64> {
+    let mut next = None;
+    while records.len() >= 61 {
+        let base = i64::from_be_bytes(records[..8].try_into().ok()?);
+        let length = i32::from_be_bytes(records[8..12].try_into().ok()?) as usize + 12;
+        let delta = i32::from_be_bytes(records[23..27].try_into().ok()?);
+        if records.len() < length {
+            break;
+        }
+        next = Some(base + i64::from(delta) + 1);
+        records = &records[length..];
+    }
+    next
+}
+
+fn header(key: i16, version: i16) -> Vec<u8> {
+    let mut body = Vec::with_capacity(128);
+    body.extend_from_slice(&key.to_be_bytes());
+    body.extend_from_slice(&version.to_be_bytes());
+    body.extend_from_slice(&1i32.to_be_bytes());
+    put_text(&mut body, "ringlog-perf");
+    body
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as i16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn framed(body: Vec<u8>) -> Vec<u8> {
+    let mut frame = (body.len() as u32).to_be_bytes().to_vec();
+    frame.extend_from_slice(&body);
+    frame
+}

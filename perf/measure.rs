@@ -1,0 +1,64 @@
+//! What a process has used: CPU time, bytes written, memory, from `/proc`.
+
+use std::collections::HashMap;
+
+/// Use of a process so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// CPU-seconds, user and system.
+    pub cpu_seconds: f64,
+    /// Bytes it caused to be written to the device.
+    pub written_bytes: u64,
+    /// Resident memory now.
+    pub resident_bytes: u64,
+    /// Voluntary and involuntary context switches.
+    pub switches: u64,
+}
+
+impl Usage {
+    /// Use of `pid`; zeroes for a process that cannot be looked at.
+    #[must_use]
+    pub fn of(pid: u32) -> Usage {
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let stat = read("stat");
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let ticks = |index: usize| {
+            fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        let io = pairs(&read("io"));
+        let status = pairs(&read("status"));
+        let number = |map: &HashMap<String, u64>, key: &str| map.get(key).copied().unwrap_or(0);
+        Usage {
+            cpu_seconds: (ticks(11) + ticks(12)) / TICKS_PER_SECOND,
+            written_bytes: number(&io, "write_bytes"),
+            resident_bytes: number(&status, "VmRSS") * 1024,
+            switches: number(&status, "voluntary_ctxt_switches")
+                + number(&status, "nonvoluntary_ctxt_switches"),
+        }
+    }
+
+    /// What was used since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        Usage {
+            cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            resident_bytes: self.resident_bytes,
+            switches: self.switches - earlier.switches,
+        }
+    }
+}
+
+fn pairs(text: &str) -> HashMap<String, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            let number = value.split_whitespace().next()?.parse().ok()?;
+            Some((key.to_owned(), number))
+        })
+        .collect()
+}
+
+const TICKS_PER_SECOND: f64 = 100.0;

@@ -1,0 +1,220 @@
+//! The two sides: a real Kafka as a child process, and a connection that keeps what it is answered.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::{BufMut, Bytes};
+use kafka_protocol::messages::{CreateTopicsRequest, FetchResponse, ListOffsetsRequest};
+use kafka_protocol::protocol::Request;
+use uuid::Uuid;
+
+use crate::fields::{Fields, of_debug};
+use crate::support::client::{Client, decode_response, request_frame};
+use crate::support::requests;
+
+/// Every case with its answer, in order.
+pub type Answers = Vec<(String, Fields)>;
+
+/// A real Apache Kafka broker; it stops when this is dropped.
+pub struct Kafka {
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Kafka {
+    /// Starts it, installing it on first use; panics where there is no Java.
+    pub fn start() -> Kafka {
+        let java = Command::new("java").arg("-version").stderr(Stdio::null()).status();
+        assert!(
+            java.is_ok_and(|status| status.success()),
+            "Java is missing: install it, or leave this test out with RINGLOG_DIFFERENTIAL=skip"
+        );
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/kafka_peer.py");
+        let mut child = Command::new("python3")
+            .arg(script)
+            .args(["start", "--until-stdin-closes", "--heap", "512m", "--max-seconds", "300"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let stdout = child.stdout.take().expect("piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let line = lines.recv_timeout(Duration::from_secs(300)).expect("Kafka gets ready");
+        let address = line.strip_prefix("ready ").and_then(|text| text.parse().ok());
+        Kafka { address: address.expect("a ready line"), child }
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// One side under the script.
+pub struct Peer {
+    pub name: &'static str,
+    /// Its only node.
+    pub node_id: i32,
+    /// Ids of the topics that the script made.
+    pub ids: HashMap<String, Uuid>,
+    address: SocketAddr,
+    client: Client,
+    answers: Answers,
+}
+
+impl Peer {
+    pub fn new(name: &'static str, address: SocketAddr, node_id: i32) -> Peer {
+        let client = Client::connect(address);
+        Peer { name, node_id, ids: HashMap::new(), address, client, answers: Vec::new() }
+    }
+
+    pub fn into_answers(self) -> Answers {
+        self.answers
+    }
+
+    /// Sends a request and keeps the answer under `case`, with the version added.
+    pub fn ask<R: Request>(&mut self, case: &str, version: i16, request: &R) -> Option<R::Response>
+    where
+        R::Response: Debug,
+    {
+        let case = format!("{case} v{version}");
+        let frame = request_frame(version, CORRELATION_ID, Some("differential"), request);
+        let response = self.exchange(&frame).map(|answer| {
+            decode_response::<R>(version, CORRELATION_ID, answer)
+                .unwrap_or_else(|error| panic!("{}: {case}: {error}", self.name))
+        });
+        match &response {
+            Some(response) => self.keep(&case, &format!("{response:?}")),
+            None => self.keep_word(&case, "closed"),
+        }
+        response
+    }
+
+    /// The same for Fetch, whose record sets are compared but for the leader epochs in them.
+    pub fn ask_fetch(
+        &mut self,
+        case: &str,
+        version: i16,
+        request: &kafka_protocol::messages::FetchRequest,
+    ) -> FetchResponse {
+        let mut response: FetchResponse = self.call(version, request);
+        for partition in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
+            partition.records = partition.records.take().map(|set| without_epochs(&set));
+        }
+        self.keep(&format!("{case} v{version}"), &format!("{response:?}"));
+        response
+    }
+
+    /// Sends a frame and keeps the bytes of the answer, after the correlation id.
+    pub fn ask_raw(&mut self, case: &str, frame: &[u8]) {
+        match self.exchange(frame) {
+            Some(answer) => {
+                let text: String = answer[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+                self.keep_word(case, &text);
+            }
+            None => self.keep_word(case, "closed"),
+        }
+    }
+
+    /// Sends a request that has no part in the comparison.
+    pub fn call<R: Request>(&mut self, version: i16, request: &R) -> R::Response {
+        self.client.call(version, request)
+    }
+
+    /// Sends a request without waiting; for those that are not answered.
+    pub fn send_only<R: Request>(&mut self, version: i16, request: &R) {
+        let frame = request_frame(version, CORRELATION_ID, Some("differential"), request);
+        self.client.send_frame(&frame);
+    }
+
+    /// Keeps an answer that the script has changed under `case`.
+    pub fn keep_answer(&mut self, case: &str, answer: &impl Debug) {
+        self.keep(case, &format!("{answer:?}"));
+    }
+
+    /// Keeps a word under `case`.
+    pub fn keep_word(&mut self, case: &str, word: &str) {
+        let fields = Fields::from([("answer".to_owned(), word.to_owned())]);
+        self.answers.push((case.to_owned(), fields));
+    }
+
+    /// Makes a topic and waits until all of it is served: in Kafka that comes later.
+    pub fn make_topic(&mut self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
+        let mut request: CreateTopicsRequest = requests::create_topic(name, partitions);
+        request.topics[0].configs = crate::script::topics::settings(settings);
+        let answer = self.call(7, &request);
+        let topic = &answer.topics[0];
+        assert_eq!(topic.error_code, 0, "{}: {name}: {:?}", self.name, topic.error_message);
+        self.ids.insert(name.to_owned(), topic.topic_id);
+        for partition in 0..partitions {
+            let request: ListOffsetsRequest = requests::list_offsets(name, partition, -1);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while self.call(5, &request).topics[0].partitions[0].error_code != 0 {
+                assert!(Instant::now() < deadline, "{}: {name} is not served", self.name);
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+        }
+    }
+
+    fn keep(&mut self, case: &str, debug: &str) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        let now_ms = i64::try_from(now.as_millis()).expect("before the year 292 million");
+        self.answers.push((case.to_owned(), of_debug(debug, now_ms, &[MADE_UP_ID])));
+    }
+
+    /// The answer to a frame; `None` if the connection is closed, and then there is a new one.
+    fn exchange(&mut self, frame: &[u8]) -> Option<Bytes> {
+        let mut bytes = Vec::with_capacity(4 + frame.len());
+        bytes.put_i32(frame.len() as i32);
+        bytes.put_slice(frame);
+        let answer = match self.client.try_send_bytes(&bytes) {
+            Ok(()) => self.client.try_receive_frame(),
+            Err(_) => Ok(None),
+        };
+        match answer {
+            Ok(Some(answer)) => Some(answer),
+            Err(error) if is_timeout(&error) => {
+                panic!("{}: neither an answer nor a close: {frame:02x?}", self.name)
+            }
+            _ => {
+                self.client = Client::connect(self.address);
+                None
+            }
+        }
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+/// A record set with the leader epoch of every batch set to zero.
+fn without_epochs(set: &[u8]) -> Bytes {
+    let mut set = set.to_vec();
+    let mut at = 0;
+    while set.len() - at >= 61 {
+        let length = i32::from_be_bytes(set[at + 8..at + 12].try_into().expect("four bytes"));
+        set[at + 12..at + 16].fill(0);
+        at += 12 + length as usize;
+    }
+    set.into()
+}
+
+/// Correlation id of all requests that are compared.
+pub const CORRELATION_ID: i32 = 77;
+
+/// An id that no topic has.
+pub const MADE_UP_ID: Uuid = Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def1);

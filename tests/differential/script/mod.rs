@@ -1,0 +1,34 @@
+//! What is asked of both sides.
+
+mod cluster;
+mod coordinators;
+mod fetch;
+mod offsets;
+mod produce;
+pub mod topics;
+
+use crate::peer::{Answers, Peer};
+
+/// Asks everything; the answers in order.
+pub fn run(mut peer: Peer) -> Answers {
+    wait_for_producer_ids(&mut peer);
+    cluster::ask(&mut peer);
+    topics::ask(&mut peer);
+    produce::ask(&mut peer);
+    fetch::ask(&mut peer);
+    offsets::ask(&mut peer);
+    coordinators::ask(&mut peer);
+    peer.into_answers()
+}
+
+/// Kafka answers 14 until its first block of ids has arrived.
+fn wait_for_producer_ids(peer: &mut Peer) {
+    let request = crate::support::requests::init_producer_id(None);
+    for _ in 0..1000 {
+        if peer.call(4, &request).error_code == 0 {
+            return;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    }
+    panic!("{}: no producer ids", peer.name);
+}

@@ -1,0 +1,86 @@
+//! Batches as the test's producers send them, and logs as the checker wants them.
+//!
+//! Owns the record id in every value, which says who sent a record. Must never pass bytes that the
+//! batch format does not allow: a log that cannot be decoded is a finding.
+
+use bytes::Bytes;
+
+use ringlog::batch::compression::CompressionTarget;
+use ringlog::batch::{
+    BatchBuilder, BatchHeader, HEADER_BYTES, Records, ValidBatch, ValidateRules, validate,
+};
+use ringlog::config::TopicConfig;
+use ringlog::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use ringlog::sim::Random;
+use ringlog::sim::checker::{Entry, RecordId};
+
+/// Who sends a batch: producer id and base sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    pub id: ProducerId,
+    pub base_sequence: i32,
+}
+
+/// A batch of these records, each padded; `None` if the topic does not take one as large.
+pub fn batch(
+    config: &TopicConfig,
+    sender: Option<Sender>,
+    records: &[RecordId],
+    value_bytes: usize,
+    now_ms: i64,
+    random: &mut Random,
+) -> Option<ValidBatch> {
+    let mut builder = BatchBuilder::new(CompressionTarget::Producer);
+    if let Some(sender) = sender {
+        builder = builder.producer(sender.id, ProducerEpoch(0), sender.base_sequence);
+    }
+    for record in records {
+        let mut value = record.0.to_be_bytes().to_vec();
+        let filler = random.next();
+        value.extend((0..value_bytes).map(|index| (filler >> (index % 57)) as u8 ^ index as u8));
+        builder.push(now_ms - random.below(5_000) as i64, None, Some(&value), &[]);
+    }
+    let rules = ValidateRules {
+        produce_version: 9,
+        timestamp_type: config.timestamp_type,
+        before_max_ms: config.timestamp_before_max_ms,
+        after_max_ms: config.timestamp_after_max_ms,
+        compression: config.compression,
+        max_message_bytes: config.max_message_bytes,
+        segment_bytes: config.segment_bytes as usize,
+        keys_required: config.cleanup.compact,
+    };
+    validate(Some(Bytes::from(builder.finish())), &rules, now_ms).ok()
+}
+
+/// A decoded piece of a log.
+#[derive(Default, Debug)]
+pub struct Decoded {
+    pub entries: Vec<(Offset, Entry)>,
+    /// Leader epoch of each batch, with its base offset.
+    pub epochs: Vec<(Offset, LeaderEpoch)>,
+    /// Offset after the last batch.
+    pub end: Option<Offset>,
+}
+
+/// Decodes whole batches.
+pub fn decode(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut decoded = Decoded::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let header = BatchHeader::read_verified(rest)
+            .map_err(|fault| format!("a batch at byte {}: {fault:?}", bytes.len() - rest.len()))?;
+        let (batch, after) = rest.split_at(header.total_bytes());
+        decoded.epochs.push((header.base_offset, header.leader_epoch));
+        for record in Records::new(&batch[HEADER_BYTES..], header.record_count) {
+            let record = record.map_err(|fault| format!("a record: {fault}"))?;
+            let value = record.value.unwrap_or_default();
+            let id = value.first_chunk::<8>().ok_or("a record without an id")?;
+            let offset = header.record_offset(record.offset_delta);
+            decoded.entries.push((offset, Entry::Record(RecordId(u64::from_be_bytes(*id)))));
+        }
+        decoded.end = Some(header.next_offset());
+        rest = after;
+    }
+    Ok(decoded)
+}
