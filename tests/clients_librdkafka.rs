@@ -47,6 +47,12 @@ impl ProducerContext for Deliveries {
     }
 }
 
+fn arguments(advertise: &str) -> Vec<&str> {
+    let mut arguments = vec!["--shards", "3", "--advertise", advertise, "--memory", "256MiB"];
+    arguments.extend(["--set", "journal.ring.bytes=32MiB"]);
+    arguments
+}
+
 fn bootstrap(broker: &Broker) -> String {
     broker.addresses()[0].to_string()
 }
@@ -153,16 +159,7 @@ fn check(mut found: Vec<(i64, Sent)>, expected: &[Sent]) {
 #[test]
 fn records_come_back_as_they_were_sent_with_every_codec() {
     for advertise in ["per-core", "single"] {
-        let broker = Broker::start(&[
-            "--shards",
-            "3",
-            "--advertise",
-            advertise,
-            "--memory",
-            "256MiB",
-            "--set",
-            "journal.ring.bytes=32MiB",
-        ]);
+        let broker = Broker::start(&arguments(advertise));
         for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
             for idempotent in ["false", "true"] {
                 let topic = format!("{codec}-{idempotent}");
@@ -202,20 +199,8 @@ fn an_idempotent_producer_goes_on_through_crashes() {
         // The same ports after every start, as a real installation has them.
         let listen = format!("listen=127.0.0.1:{}", free_port());
         let extra = format!("extra_port_first={}", free_port().min(60_000));
-        let mut broker = Broker::start(&[
-            "--shards",
-            "3",
-            "--advertise",
-            advertise,
-            "--memory",
-            "256MiB",
-            "--set",
-            "journal.ring.bytes=32MiB",
-            "--set",
-            &listen,
-            "--set",
-            &extra,
-        ]);
+        let ports = ["--set", &listen, "--set", &extra];
+        let mut broker = Broker::start(&[&arguments(advertise)[..], &ports].concat());
         let addresses = broker.addresses().to_vec();
         let created = broker.connect().call(7, &create_topic("crashes", 4));
         assert_eq!(created.topics[0].error_code, 0);

@@ -18,6 +18,8 @@ in_every_mode!(
     unknown_producers_may_start_anywhere,
     sequences_wrap_to_zero,
     pipelined_batches_keep_their_order,
+    interleaved_partitions_keep_their_order,
+    a_slow_batch_is_not_overtaken,
 );
 
 fn of(id: i64, epoch: i16, base_sequence: i32, count: i32) -> Batch {
@@ -166,5 +168,46 @@ fn pipelined_batches_keep_their_order(cluster: &Cluster) {
         let batches = calls::read_all(&mut client, &topic, partition, 0);
         let sequences: Vec<i32> = batches.iter().map(|batch| batch.base_sequence).collect();
         assert_eq!(sequences, (0..100).map(|number| number * 3).collect::<Vec<_>>());
+    }
+}
+
+fn interleaved_partitions_keep_their_order(cluster: &Cluster) {
+    let topic = cluster.topic("interleaved", 12);
+    let node = cluster.leader(&topic, 0);
+    let response = cluster.describe(&topic.name);
+    let led = response.topics[0].partitions.iter().filter(|p| p.leader_id.0 == node);
+    let led: Vec<i32> = led.map(|partition| partition.partition_index).collect();
+    // In single mode one connection, on one shard, writes to all of them.
+    let mut client = cluster.connect_to(node);
+    let mut sent = Vec::new();
+    for number in 0..25 {
+        for &partition in &led {
+            let set = of(95, 0, number * 2, 2).encode();
+            let request = requests::produce(13, &topic, partition, -1, set);
+            sent.push((client.send(13, &request), partition, i64::from(number * 2)));
+        }
+    }
+    for (sent, partition, base) in sent {
+        let answer = calls::only_produced(client.receive(sent), partition);
+        assert_eq!((answer.error_code, answer.base_offset), (0, base), "partition {partition}");
+    }
+}
+
+fn a_slow_batch_is_not_overtaken(cluster: &Cluster) {
+    let topic = cluster.topic("slow", 3);
+    // Small on the wire and large to validate, which is done in slices.
+    let mut slow = Batch::of_values([vec![0_u8; 30 << 20]]).with_producer(96, 0, 0);
+    slow.payload = Some(zstd::encode_all(&slow.encoded_records()[..], 0).expect("memory"));
+    slow.attributes = 4;
+    for partition in 0..3 {
+        let mut client = cluster.at(&topic, partition);
+        let batches = [slow.clone(), of(96, 0, 1, 1), of(96, 0, 2, 1)];
+        let sent = batches.map(|batch| {
+            client.send(13, &requests::produce(13, &topic, partition, -1, batch.encode()))
+        });
+        for (base, sent) in (0..).zip(sent) {
+            let answer = calls::only_produced(client.receive(sent), partition);
+            assert_eq!((answer.error_code, answer.base_offset), (0, base));
+        }
     }
 }

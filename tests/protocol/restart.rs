@@ -1,9 +1,15 @@
-//! A clean restart changes nothing but the leader epoch. Brokers of their own, one per mode.
+//! A restart, after a clean stop or a kill, changes nothing but the leader epoch. Brokers of their
+//! own, one per mode.
 
-use crate::calls::{self, append, list, outcome, produce};
+use kafka_protocol::messages::OffsetForLeaderEpochRequest;
+use kafka_protocol::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+
+use crate::calls::{self, append, list, only_fetched, outcome, produce};
 use crate::cluster::{self, Cluster, Mode};
 use crate::support::batch::{Batch, Record};
-use crate::support::requests::{Topic, create_topic, delete_topic_state, init_producer_id};
+use crate::support::requests::{self, Topic, create_topic, delete_topic_state, init_producer_id};
 
 #[test]
 fn everything_is_kept_per_core_1() {
@@ -41,9 +47,12 @@ fn batch(number: i32) -> Batch {
     batch.with_producer(ID, 2, number * 2)
 }
 
-fn stop(cluster: &mut Cluster) {
-    let ended = cluster.broker.terminate();
-    assert_eq!(ended.code, Some(0), "{ended:#?}");
+fn restart(cluster: &mut Cluster, clean: bool) {
+    if clean {
+        let ended = cluster.broker.terminate();
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+    }
+    // Kills it if it still runs.
     cluster.broker.restart();
 }
 
@@ -67,9 +76,10 @@ fn everything_is_kept(mode: Mode) {
             }
         }
         count += 40;
-        stop(&mut cluster);
+        restart(&mut cluster, round != 2);
         assert_eq!(calls::leader_epoch(&cluster, &topic), first_epoch + round);
         check(&cluster, &topic, count, first_epoch + round);
+        check_epochs(&cluster, &topic, first_epoch, round);
         let described = cluster.describe(&topic.name);
         assert_eq!(described.topics[0].topic_id, topic.id);
         assert_eq!(cluster.describe(&deleted.name).topics[0].error_code, 3);
@@ -129,5 +139,37 @@ fn check(cluster: &Cluster, topic: &Topic, count: i32, epoch: i32) {
         }
         let fenced = Batch::of_values(["x"]).with_producer(ID, 1, count * 2);
         assert_eq!(outcome(&mut client, topic, partition, &fenced), (47, -1));
+    }
+}
+
+/// Every boot's epoch began with its 40 batches of two records.
+fn check_epochs(cluster: &Cluster, topic: &Topic, first: i32, boots: i32) {
+    for partition in 0..PARTITIONS {
+        let mut client = cluster.at(topic, partition);
+        for boot in 0..boots {
+            let end = i64::from((boot + 1) * 80);
+            let wanted = OffsetForLeaderPartition::default()
+                .with_partition(partition)
+                .with_leader_epoch(first + boot);
+            let wanted = OffsetForLeaderTopic::default()
+                .with_topic(topic.wire_name())
+                .with_partitions(vec![wanted]);
+            let request = OffsetForLeaderEpochRequest::default().with_topics(vec![wanted]);
+            let answer = client.call(4, &request).topics[0].partitions[0].clone();
+            let found = (answer.error_code, answer.leader_epoch, answer.end_offset);
+            assert_eq!(found, (0, first + boot, end));
+            // A log that went on beyond that end in that epoch has diverged.
+            let mut request = requests::fetch(18, topic, partition, end + 1);
+            request.topics[0].partitions[0].last_fetched_epoch = first + boot;
+            if end + 1 < i64::from(boots * 80) {
+                let data = only_fetched(client.call(18, &request), partition);
+                let diverging = (data.diverging_epoch.epoch, data.diverging_epoch.end_offset);
+                assert_eq!((data.error_code, diverging), (0, (first + boot, end)));
+                assert_eq!(data.records.map(|records| records.len()), Some(0));
+            }
+            request.topics[0].partitions[0].fetch_offset = end - 1;
+            let data = only_fetched(client.call(18, &request), partition);
+            assert_eq!((data.error_code, data.diverging_epoch.epoch), (0, -1));
+        }
     }
 }

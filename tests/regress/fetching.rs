@@ -6,7 +6,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::support::batch::Batch;
 use crate::support::broker::Broker;
-use crate::support::client::{Client, raw_request_frame};
+use crate::support::client::{Client, raw_request_frame, request_frame};
 use crate::support::requests::{self, Topic};
 use crate::{ARGUMENTS, create, fetched, leader, outcome};
 
@@ -160,4 +160,58 @@ fn what_is_not_served_is_closed_and_harms_nobody() {
     let mut client: Client = broker.connect();
     client.send_bytes(&[0x7f, 0xff, 0xff, 0xff]);
     client.expect_closed();
+}
+
+/// IBM/sarama#3741 once more: whatever arrives, the process and its other clients live on.
+#[test]
+fn mutated_requests_harm_nobody() {
+    let mut broker = Broker::start(&ARGUMENTS);
+    let topic = create(&broker, "mutated", 2, &[]);
+    let mut bystander = leader(&broker, &topic, 0);
+    let set = || Batch::of_values(["value"]).encode();
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    for version in [3, 8, 9, 13] {
+        frames.push(request_frame(
+            version,
+            1,
+            Some("m"),
+            &requests::produce(version, &topic, 1, 1, set()),
+        ));
+    }
+    for version in [4, 7, 12, 13, 18] {
+        frames.push(request_frame(version, 1, Some("m"), &requests::fetch(version, &topic, 1, 0)));
+    }
+    for version in [1, 6, 11] {
+        frames.push(request_frame(version, 1, None, &requests::list_offsets("mutated", 1, 7)));
+    }
+    for version in [4, 9, 13] {
+        frames.push(request_frame(version, 1, None, &requests::metadata(&["mutated"])));
+    }
+    frames.push(request_frame(6, 1, None, &requests::delete_topic_state("nowhere")));
+    frames.push(request_frame(4, 1, None, &requests::init_producer_id(Some("t"))));
+    let mut seed = 7_u64;
+    let mut random = move |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % below
+    };
+    for round in 0..1500 {
+        let mut frame = frames[random(frames.len())].clone();
+        for _ in 0..=random(3) {
+            let place = 8 + random(frame.len() - 8);
+            frame[place] = [0, 1, 0x7f, 0x80, 0xff, random(256) as u8][random(6)];
+        }
+        if random(4) == 0 {
+            frame.truncate(8 + random(frame.len() - 8));
+        }
+        let mut client = broker.connect();
+        client.send_frame(&frame);
+        client.half_close();
+        // Answered or closed, it makes no difference; a long poll ends with the connection.
+        while matches!(client.try_receive_frame(), Ok(Some(_))) {}
+        if round % 100 == 0 {
+            assert_eq!(outcome(&mut bystander, &topic, 0, &Batch::of_values(["v"])).0, 0);
+        }
+    }
+    assert!(broker.is_running());
+    assert!(!broker.stderr().contains("panicked"), "{}", broker.stderr());
 }
