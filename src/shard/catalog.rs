@@ -240,7 +240,16 @@ async fn drop_partition(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Res
         partition.write_ended.wait(seen).await;
     }
     let entry = ControlEntry::PartitionDropped { tp: partition.id };
-    let sequence = shard.journal.append_control(&[entry]).map_err(io::Error::other)?;
+    let sequence = loop {
+        match shard.journal.append_control(std::slice::from_ref(&entry)) {
+            Ok(sequence) => break sequence,
+            Err(failed) if shard.journal.failure().is_some() => {
+                return Err(io::Error::other(failed));
+            }
+            // The ring is full of records: a checkpoint makes room.
+            Err(_) => shard.checkpoints.request_and_wait().await?,
+        }
+    };
     shard.journal.wait(sequence).await.map_err(io::Error::other)?;
     if partition.directory_made.get() {
         let data_dir = &shard.context.data_dir;

@@ -142,7 +142,7 @@ impl SessionCache {
                 self.sessions.remove(&id);
                 Ok(SessionPlan::Full(request.partitions))
             }
-            (0, _) => Err(ErrorCode::InvalidFetchSessionEpoch),
+            (0, _) => Err(ErrorCode::FetchSessionIdNotFound),
             (id, _) => self.continue_session(id, request, now),
         }
     }
