@@ -241,6 +241,7 @@ impl World {
             scope.spawn(|| consume(load, &stable, &mut Random::new(seeds[2])));
             pause(after_ms);
             assert!(broker.is_running(), "round {round}: the broker died by itself");
+            println!("{}", broker.stderr());
             load.ending.store(true, Ordering::SeqCst);
             if terminate {
                 let ended = broker.terminate();

@@ -169,10 +169,18 @@ fn flatten(path: &str, name: &str, tree: &Tree, words: &Words<'_>, fields: &mut 
 /// What names an element of a list, wherever it stands: Kafka answers in the order of hash maps.
 fn key_of(item: &Tree) -> Option<String> {
     let Tree::Struct(fields) = item else { return None };
+    let by_id = fields.iter().any(|(name, value)| {
+        let id = match value {
+            Tree::Atom(text) => text.parse::<Uuid>().unwrap_or_default(),
+            _ => Uuid::nil(),
+        };
+        name == "topic_id" && !id.is_nil()
+    });
     let of = |wanted: &[&str]| {
         let mut found = fields.iter().filter(|(name, _)| wanted.contains(&&**name));
         found.find_map(|(_, value)| match value {
-            Tree::Atom(text) if text != "None" && text != "\"\"" => Some(text.clone()),
+            Tree::Atom(text) if text == "None" || (by_id && text == "\"\"") => None,
+            Tree::Atom(text) => Some(text.clone()),
             _ => None,
         })
     };

@@ -105,9 +105,6 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
         ("undecodable snappy", Batch { attributes: 2, ..gzip(&[1, 2, 3]) }.encode()),
         ("undecodable lz4", Batch { attributes: 3, ..gzip(&[1, 2, 3]) }.encode()),
         ("undecodable zstd", Batch { attributes: 4, ..gzip(&[1, 2, 3]) }.encode()),
-        ("deltas 0 2 1", with_deltas([0, 2, 1]).encode()),
-        ("deltas 0 0 0", with_deltas([0, 0, 0]).encode()),
-        ("deltas from 1", with_deltas([1, 2, 3]).encode()),
         ("last delta 5", Batch { last_offset_delta: Some(5), ..three() }.encode()),
         ("last delta 1", Batch { last_offset_delta: Some(1), ..three() }.encode()),
         ("last delta -1", Batch { last_offset_delta: Some(-1), ..three() }.encode()),
@@ -143,6 +140,14 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
     ];
     for (case, set) in cases {
         send(peer, case, version, topic, 0, set);
+    }
+    // Where the two sides part, offsets do as well: in a topic of its own.
+    let name = format!("deltas-{version}");
+    peer.make_topic(&name, 1, &[]);
+    let topic = Topic { id: peer.ids[&name], name };
+    for deltas in [[0, 2, 1], [0, 0, 0], [1, 2, 3]] {
+        let case = format!("deltas {deltas:?}");
+        send(peer, &case, version, &topic, 0, with_deltas(deltas).encode());
     }
 }
 
