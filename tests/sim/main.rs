@@ -7,7 +7,8 @@
 //! checked. A failure names the seed and the command that repeats it.
 //!
 //! Environment: `RINGLOG_SIM_SEED` runs one seed, `RINGLOG_SIM_SEEDS` so many of them from
-//! `RINGLOG_SIM_FIRST` on, `RINGLOG_SIM_THREADS` at a time; `RINGLOG_SIM_TRACE` tells what a seed does.
+//! `RINGLOG_SIM_FIRST` on, `RINGLOG_SIM_THREADS` at a time;
+//! `RINGLOG_SIM_TRACE` tells what a seed does.
 
 mod batches;
 mod clients;
