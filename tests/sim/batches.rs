@@ -6,7 +6,9 @@
 use bytes::Bytes;
 
 use ringlog::batch::compression::CompressionTarget;
-use ringlog::batch::{BatchBuilder, BatchHeader, HEADER_BYTES, Records, ValidBatch, ValidateRules, validate};
+use ringlog::batch::{
+    BatchBuilder, BatchHeader, HEADER_BYTES, Records, ValidBatch, ValidateRules, validate,
+};
 use ringlog::config::TopicConfig;
 use ringlog::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use ringlog::sim::Random;

@@ -255,7 +255,11 @@ impl Client {
     }
 
     /// A producer without idempotence, which never sends anything twice.
-    async fn produce_plainly(&mut self, front: &Rc<Shard>, tp: TopicPartition) -> Result<(), String> {
+    async fn produce_plainly(
+        &mut self,
+        front: &Rc<Shard>,
+        tp: TopicPartition,
+    ) -> Result<(), String> {
         let Some(sent) = self.make(front, tp, None) else { return Ok(()) };
         let state = self.oracle.borrow().state(tp.topic);
         let outcomes = self.append(front, tp, std::slice::from_ref(&sent)).await?;

@@ -141,8 +141,7 @@ fn a_full_disk_refuses_records_until_space_returns() {
             shard.checkpoints.request();
         }
         machine.world.run_for(1_000).expect("no stall");
-        let told: Vec<_> =
-            usable.iter().map(|&tp| append(&mut machine, &cluster, tp)).collect();
+        let told: Vec<_> = usable.iter().map(|&tp| append(&mut machine, &cluster, tp)).collect();
         assert!(front.space.is_full(), "seed {seed}: a checkpoint needs space");
         assert_eq!(told, vec![Err(ErrorCode::KafkaStorageError); usable.len()], "seed {seed}");
         machine.disk.plan(|plan| plan.full = false);

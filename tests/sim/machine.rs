@@ -101,11 +101,7 @@ pub async fn boot(
         shard.start();
     }
     shards[0].space.restore_reserve(&shards[0]).await;
-    Ok(Cluster {
-        shards,
-        batches_replayed: recovered.batches_replayed,
-        notes: recovered.notes,
-    })
+    Ok(Cluster { shards, batches_replayed: recovered.batches_replayed, notes: recovered.notes })
 }
 
 /// A small configuration: rings that come round, and little of everything.

@@ -242,10 +242,7 @@ pub async fn verify(cluster: &Cluster, oracle: &RefCell<Oracle>) -> Result<(), S
 }
 
 /// Checks every record of every log.
-pub async fn verify_records(
-    cluster: &Cluster,
-    oracle: &RefCell<Oracle>,
-) -> Result<(), String> {
+pub async fn verify_records(cluster: &Cluster, oracle: &RefCell<Oracle>) -> Result<(), String> {
     let topics: Vec<Arc<Topic>> = cluster.shards[0].catalog().topics().cloned().collect();
     for topic in &topics {
         for index in 0..topic.partition_count() {

@@ -31,8 +31,7 @@ fn record_and_cut(seed: u64, images: u64) -> Result<(), String> {
     machine.world.run_steps(6_000);
     machine.crash();
     let recorder = Recorder::new(machine.disk.medium(), CONTENT_BYTES_MAX);
-    let recording =
-        Rc::new(Recording { recorder: recorder.clone(), known: RefCell::default() });
+    let recording = Rc::new(Recording { recorder: recorder.clone(), known: RefCell::default() });
     machine.recorder = Some(recorder.clone());
     machine.oracle.borrow_mut().recording = Some(Rc::clone(&recording));
     machine.oracle.borrow().told();

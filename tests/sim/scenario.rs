@@ -10,7 +10,10 @@ use std::sync::Arc;
 use ringlog::config::BrokerConfig;
 use ringlog::ids::ShardId;
 use ringlog::io::{Disk, Runtime};
-use ringlog::sim::{Delays, FaultPlan, FaultRule, Medium, Random, Operation, Recorder, RecordingDisk, SimDisk, World};
+use ringlog::sim::{
+    Delays, FaultPlan, FaultRule, Medium, Operation, Random, Recorder, RecordingDisk, SimDisk,
+    World,
+};
 
 use crate::clients::{Client, Mix, Producer};
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
@@ -96,11 +99,8 @@ impl Machine {
         medium.create_directory(Path::new(DATA_DIR)).expect("an empty disk takes a directory");
         medium.settle();
         let delays = Delays { slow_one_in: [0, 10, 50][random.index(3)], ..Delays::default() };
-        let disk = SimDisk::with_medium(
-            &world,
-            medium,
-            FaultPlan { delays, ..FaultPlan::default() },
-        );
+        let disk =
+            SimDisk::with_medium(&world, medium, FaultPlan { delays, ..FaultPlan::default() });
         let producers = (0..1 + random.index(4)).map(|_| Rc::default()).collect();
         let mix = Mix {
             large_one_in: [3, 10, 40][random.index(3)],
@@ -108,7 +108,7 @@ impl Machine {
             topic_changes: [10, 30, 120][random.index(3)],
         };
         let files = 2 + random.below(3) as u32;
-        let file_bytes = [1, 2, 4, 8][random.index(4)] * 64 * 1024;
+        let file_bytes = [1, 1, 2, 4][random.index(4)] * 64 * 1024;
         Machine {
             ring: Ring { files, file_bytes },
             durability: if random.chance(1, 5) { "process-crash" } else { "power-loss" },
@@ -259,7 +259,8 @@ impl Machine {
 
     /// A clean stop: the next boot replays nothing, even after a power loss.
     pub fn stop_clean(&mut self, cluster: &Rc<Cluster>) -> Result<(), String> {
-        let stopped = self.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
+        let stopped =
+            self.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
         stopped.map_err(|error| format!("no clean stop: {error}"))?;
         self.oracle.borrow().check()?;
         say(|| "clean stop".to_owned());
@@ -310,9 +311,8 @@ impl Machine {
             let medium = self.disk.medium();
             let entries = medium.list(Path::new(DATA_DIR), true, &[]).unwrap_or_default();
             let files = entries.iter().filter(|entry| !entry.is_directory);
-            let lines: Vec<String> = files
-                .map(|entry| format!("  {} {}", entry.path.display(), entry.length))
-                .collect();
+            let lines: Vec<String> =
+                files.map(|entry| format!("  {} {}", entry.path.display(), entry.length)).collect();
             lines.join("\n")
         });
     }
