@@ -208,6 +208,11 @@ fn requests_of_many(peer: &mut Peer, version: i16, topic: &Topic) {
     let set = || three().encode();
     let bad = || Batch { crc: Some(1), ..three() }.encode();
     let in_topic = |data| vec![entry(version, topic, data)];
+    // Again a topic of its own where offsets part.
+    let name = format!("refused-{version}");
+    peer.make_topic(&name, 4, &[]);
+    let refused = Topic { id: peer.ids[&name], name };
+    let in_refused = |data| vec![entry(version, &refused, data)];
     let cases: Vec<(&str, Vec<TopicProduceData>)> = vec![
         ("no topics", vec![]),
         ("no partitions", in_topic(vec![])),
@@ -219,11 +224,11 @@ fn requests_of_many(peer: &mut Peer, version: i16, topic: &Topic) {
         ("one good and one bad", in_topic(vec![data(2, set()), data(3, bad())])),
         (
             "a batch that cannot be passed over",
-            in_topic(vec![data(2, set()), data(3, Batch { magic: 3, ..three() }.encode())]),
+            in_refused(vec![data(2, set()), data(3, Batch { magic: 3, ..three() }.encode())]),
         ),
         (
             "a transactional batch beside another",
-            in_topic(vec![
+            in_refused(vec![
                 data(2, set()),
                 data(3, three().with_producer(6000, 0, 0).transactional().encode()),
             ]),
