@@ -108,7 +108,7 @@ impl Machine {
             topic_changes: [10, 30, 120][random.index(3)],
         };
         let files = 2 + random.below(3) as u32;
-        let file_bytes = [1, 1, 2, 4][random.index(4)] * 64 * 1024;
+        let file_bytes = [1, 2, 4, 8][random.index(4)] * 64 * 1024;
         Machine {
             ring: Ring { files, file_bytes },
             durability: if random.chance(1, 5) { "process-crash" } else { "power-loss" },
