@@ -336,8 +336,7 @@ impl FileNode {
         let cuts = changes.iter().filter(is_cut).filter(|change| chosen(change));
         let newest_cut = cuts.map(|change| change.begun).max().unwrap_or(0);
         self.lengths = changes;
-        self.lengths
-            .retain(|change| !chosen(change) && change.begun >= newest_cut);
+        self.lengths.retain(|change| !chosen(change) && change.begun >= newest_cut);
     }
 
     /// Drops versions older than a durable cut; the sector it goes through keeps its front.

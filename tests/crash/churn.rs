@@ -1,6 +1,7 @@
 //! Topics that come and go while the broker is under load.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::SocketAddr;
 
@@ -69,8 +70,8 @@ fn produce_some(
         let leader = leader.expect("a leader");
         let address: SocketAddr =
             format!("{}:{}", leader.host.as_str(), leader.port).parse().expect("an address");
-        if !leaders.contains_key(&address) {
-            leaders.insert(address, Link::connect(address)?);
+        if let Entry::Vacant(place) = leaders.entry(address) {
+            place.insert(Link::connect(address)?);
         }
         let number = load.number();
         let bytes = random.between(100, 20_000);

@@ -1,5 +1,6 @@
 //! Producers and consumers that run until the broker is gone.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -121,10 +122,9 @@ impl Producer {
         loop {
             let first = self.random.between(0, self.routes.len());
             let address = self.address(load, first);
-            if !connections.contains_key(&address) {
-                let connection =
-                    Connection { link: Link::connect(address)?, flights: VecDeque::new() };
-                connections.insert(address, connection);
+            if let Entry::Vacant(place) = connections.entry(address) {
+                let link = Link::connect(address)?;
+                place.insert(Connection { link, flights: VecDeque::new() });
             }
             let connection = connections.get_mut(&address).expect("just made");
             while connection.flights.len() >= self.depth {
@@ -269,8 +269,8 @@ fn consume_on(load: &Load, topics: &[(String, i32)], random: &mut Random) -> io:
         let place = random.between(0, topics.len());
         let (topic, partition) = &topics[place];
         let address = load.cluster.leader(topic, *partition);
-        if !links.contains_key(&address) {
-            links.insert(address, Link::connect(address)?);
+        if let Entry::Vacant(place) = links.entry(address) {
+            place.insert(Link::connect(address)?);
         }
         let link = links.get_mut(&address).expect("just made");
         let position = positions.entry(place).or_insert(0);

@@ -281,8 +281,11 @@ const SETTINGS: &[&str] = &[
 
 const WIDE: &str = "wide";
 
-/// Names, partitions and settings of the topics under load.
-const KINDS: &[(&str, usize, &[(&str, &str)])] = &[
+/// Name, partitions and settings of topics.
+type Kind = (&'static str, usize, &'static [(&'static str, &'static str)]);
+
+/// The topics under load.
+const KINDS: &[Kind] = &[
     ("narrow", 4, &[("segment.bytes", "1048576"), ("retention.ms", "-1")]),
     (
         WIDE,
