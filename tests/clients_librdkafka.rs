@@ -31,7 +31,10 @@ struct Sent {
 
 /// Collects what became of each record, by its number.
 #[derive(Clone, Default)]
-struct Deliveries(Arc<Mutex<Vec<(usize, Result<(i32, i64), String>)>>>);
+struct Deliveries(Arc<Mutex<Vec<Delivery>>>);
+
+/// Number of a record, and its partition and offset or what went wrong.
+type Delivery = (usize, Result<(i32, i64), String>);
 
 impl ClientContext for Deliveries {}
 
@@ -187,18 +190,23 @@ fn records_come_back_as_they_were_sent_with_every_codec() {
     }
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
+/// The first of `count` free ports in a row, below those that connections are given: those might
+/// be taken while the broker is down.
+fn free_ports(count: u16) -> u16 {
+    let start = 12_000 + (std::process::id() % 18_000) as u16;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut candidates = (start..32_000).chain(12_000..start);
+    let found = candidates.find(|&first| (first..first + count).all(is_free));
+    found.expect("free ports")
 }
 
 #[test]
 fn an_idempotent_producer_goes_on_through_crashes() {
     for advertise in ["per-core", "single"] {
         // The same ports after every start, as a real installation has them.
-        let listen = format!("listen=127.0.0.1:{}", free_port());
-        let extra = format!("extra_port_first={}", free_port().min(60_000));
+        let first = free_ports(3);
+        let listen = format!("listen=127.0.0.1:{first}");
+        let extra = format!("extra_port_first={}", first + 1);
         let ports = ["--set", &listen, "--set", &extra];
         let mut broker = Broker::start(&[&arguments(advertise)[..], &ports].concat());
         let addresses = broker.addresses().to_vec();

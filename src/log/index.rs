@@ -237,4 +237,26 @@ mod tests {
         assert_eq!(read.offsets, index.offsets);
         assert_eq!(read.times, index.times);
     }
+
+    #[test]
+    fn files_do_not_know_the_batches_after_their_last_entry() {
+        let mut index = SegmentIndex::new(Offset(0));
+        for batch in 0..20_i64 {
+            index.add(Offset(batch), 50 + batch, batch as u64 * 100, 100, 250);
+        }
+        assert!(index.knows_its_end());
+        assert_eq!(index.largest_timestamp(), (69, Offset(19)));
+        let (offsets, times) = (index.encode_offsets(0), index.encode_times(0));
+        let mut read = SegmentIndex::decode(Offset(0), &offsets, &times);
+        assert!(!read.knows_its_end());
+        // Every third batch has an entry, the last one is that of batch 18.
+        assert_eq!((read.largest_timestamp(), read.last_position()), ((68, Offset(18)), 1_800));
+        for batch in 18..20 {
+            read.note(Offset(batch), 50 + batch);
+        }
+        read.end_is_known();
+        assert!(read.knows_its_end());
+        assert_eq!(read.largest_timestamp(), (69, Offset(19)));
+        assert_eq!(SegmentIndex::decode(Offset(0), &[], &[]).last_position(), 0);
+    }
 }
