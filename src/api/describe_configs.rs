@@ -83,7 +83,8 @@ pub fn answer(
             };
             DescribeConfigsResult::default()
                 .with_error_code(code.code())
-                .with_error_message(message.map(StrBytes::from_string))
+                // Never null, as in Kafka.
+                .with_error_message(Some(StrBytes::from_string(message.unwrap_or_default())))
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone())
                 .with_configs(configs)

@@ -1,6 +1,7 @@
 //! Fetch (key 1), versions 4-18.
 //!
 //! Behaviour
+//! - A partition that is asked for twice: the last one counts.
 //! - Per partition: unknown id 100, unknown name 3, not this node's 6 with the current leader (v12+
 //!   tags), leader epoch 74/75, offset outside [log start, log end] 1, diverging epoch (v12+).
 //! - Whole batches only, from the one that contains the offset; the first partition with data
@@ -103,6 +104,7 @@ fn session_request(header: &RequestHeader, request: &FetchRequest) -> SessionReq
         if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.to_owned()) }
     };
     let mut partitions = Vec::new();
+    let mut places = HashMap::new();
     for topic in &request.topics {
         let topic_key = key(&topic.topic, topic.topic_id.into());
         for partition in &topic.partitions {
@@ -112,7 +114,14 @@ fn session_request(header: &RequestHeader, request: &FetchRequest) -> SessionReq
                 leader_epoch: partition.current_leader_epoch,
                 last_fetched_epoch: partition.last_fetched_epoch,
             };
-            partitions.push(((topic_key.clone(), PartitionIndex(partition.partition)), wanted));
+            let key = (topic_key.clone(), PartitionIndex(partition.partition));
+            match places.insert(key.clone(), partitions.len()) {
+                None => partitions.push((key, wanted)),
+                Some(place) => {
+                    partitions[place].1 = wanted;
+                    places.insert(key, place);
+                }
+            }
         }
     }
     let mut forgotten = Vec::new();
@@ -345,7 +354,11 @@ impl Fetch {
             {
                 leaders.push(owner);
             }
-            let partition = self.partition_answer(header, key.1, leader, part.outcome);
+            let mut partition = self.partition_answer(header, key.1, leader, part.outcome);
+            if part.owner.is_none() {
+                // As in Kafka, null is for what was looked at, an empty list for what was not.
+                partition.aborted = FetchPartitionAnswer::failed(key.1, partition.error).aborted;
+            }
             answer.topics[topic].partitions.push(partition);
         }
         let context = &self.shard.context;
@@ -401,11 +414,7 @@ impl Fetch {
             log_start_offset: outcome.log_start,
             diverging_epoch: outcome.diverging_epoch,
             current_leader: leader.map(|owner| current_leader(&self.shard.context, owner)),
-            aborted: if error.is_none() {
-                outcome.aborted
-            } else {
-                FetchPartitionAnswer::failed(index, error).aborted
-            },
+            aborted: outcome.aborted,
             records: outcome.records,
         }
     }

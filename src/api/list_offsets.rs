@@ -4,7 +4,7 @@
 //! - Timestamps -1 latest, -2 earliest, -3 newest record, -4 earliest local, -5 latest tiered and
 //!   -6 earliest pending upload (always unknown: there is no tiered storage), others by time.
 //! - A special timestamp that the version does not know: 35 for that partition.
-//! - The same partition twice: 42 for it. Not this node's: 6.
+//! - The same partition twice: 42 for it, once. Not this node's: 6.
 //! - Isolation level read_committed (v2+) bounds by the last stable offset; replica id -2 by the
 //!   log end.
 //!
@@ -42,7 +42,11 @@ pub async fn handle(
         let mut seen = HashSet::new();
         let indexes = topic.partitions.iter().map(|asked| asked.partition_index);
         let twice: HashSet<i32> = indexes.filter(|index| !seen.insert(*index)).collect();
+        let mut answered = HashSet::new();
         for asked in &topic.partitions {
+            if !answered.insert(asked.partition_index) {
+                continue;
+            }
             let index = PartitionIndex(asked.partition_index);
             let owner = known.and_then(|topic| topic.owner(index, shard.context.shards));
             let code = match (known, owner) {

@@ -5,6 +5,7 @@
 //! - Per partition, in the order of the request: unknown topic 3 (id: 100), not this node's 6 with
 //!   the current leader, a batch that is refused by validation or by the log with its own code.
 //!   Failures are per partition.
+//! - A partition that is given twice: the last data counts, and it is answered once.
 //! - acks=1 and acks=-1 both wait until the batch is durable in the journal. **deviation**: Kafka
 //!   answers from the page cache.
 //! - acks=0 has no response; an error closes the connection.
@@ -14,6 +15,8 @@
 //! Version notes: 7 zstd; 8 record errors (KIP-467); 9 flexible; 10 leader discovery (KIP-951);
 //! 11 TRANSACTION_ABORTABLE (KIP-890); 12 implicit add; 13 topic ids.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -96,10 +99,45 @@ pub async fn handle(shard: &Rc<Shard>, header: RequestHeader, request: ProduceRe
         elsewhere: Vec::new(),
         leaders: Vec::new(),
     };
-    for topic in request.topic_data {
+    for topic in each_once(request.topic_data) {
         work.topic(topic).await;
     }
     work.finish(&header)
+}
+
+/// Every topic and partition once, as Kafka takes them: of a partition given twice the last data
+/// counts, and a topic without partitions is not answered.
+fn each_once(topics: Vec<TopicProduceData>) -> Vec<TopicProduceData> {
+    if let [topic] = &topics[..]
+        && topic.partition_data.len() == 1
+    {
+        return topics;
+    }
+    let mut topic_places = HashMap::new();
+    let mut partition_places = HashMap::new();
+    let mut once: Vec<TopicProduceData> = Vec::new();
+    for mut topic in topics {
+        let partitions = std::mem::take(&mut topic.partition_data);
+        if partitions.is_empty() {
+            continue;
+        }
+        let key = (topic.name.clone(), topic.topic_id);
+        let place = *topic_places.entry(key).or_insert_with(|| {
+            once.push(topic);
+            once.len() - 1
+        });
+        let known = &mut once[place].partition_data;
+        for partition in partitions {
+            match partition_places.entry((place, partition.index)) {
+                Entry::Vacant(entry) => {
+                    entry.insert(known.len());
+                    known.push(partition);
+                }
+                Entry::Occupied(entry) => known[*entry.get()] = partition,
+            }
+        }
+    }
+    once
 }
 
 /// One request in progress.

@@ -465,7 +465,8 @@ fn place_new(
     if !broker.replication_factor_clamp && i32::from(factor) > i32::from(brokers) {
         let message = format!(
             "Unable to replicate the partition {factor} time(s): The target replication factor \
-             of {factor} cannot be reached because only {brokers} broker(s) are registered."
+             of {factor} cannot be reached because only {brokers} broker(s) are registered or some \
+             brokers have all their log directories cordoned."
         );
         return Err(refuse(ErrorCode::InvalidReplicationFactor, &message));
     }

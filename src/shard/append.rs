@@ -56,21 +56,29 @@ pub async fn append(
         }
         shard.space.is_full()
     };
-    let permit = shard
-        .journal
-        .reserve(bytes, &refuse)
-        .await
-        .map_err(|_| ErrorCode::KafkaStorageError)?
-        .ok_or(ErrorCode::KafkaStorageError)?;
-    append_now(shard, &partition, batch, permit)
+    loop {
+        let permit = shard
+            .journal
+            .reserve(bytes, &refuse)
+            .await
+            .map_err(|_| ErrorCode::KafkaStorageError)?
+            .ok_or(ErrorCode::KafkaStorageError)?;
+        if let Some(pending) = append_now(shard, &partition, batch, permit)? {
+            return Ok(pending);
+        }
+        // Even the space kept for control entries is used: a checkpoint gives some back.
+        let released = shard.checkpoints.request_and_wait().await;
+        released.map_err(|_| ErrorCode::KafkaStorageError)?;
+    }
 }
 
+/// `None` when there is no room for the control entry that must come before the batch.
 fn append_now(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     batch: &ValidBatch,
     permit: Permit,
-) -> Result<Pending, ErrorCode> {
+) -> Result<Option<Pending>, ErrorCode> {
     shard.check_writable()?;
     check_online(partition)?;
     let now_ms = shard.runtime.wall_ms();
@@ -85,17 +93,20 @@ fn append_now(
             let durable = base_offset < log.high_watermark();
             let durable_at =
                 if durable { JournalSequence(0) } else { shard.journal.appended_through() };
-            return Ok(Pending { appended, durable_at });
+            return Ok(Some(Pending { appended, durable_at }));
         }
     };
     let epoch = shard.context.leader_epoch();
     if log.starts_epoch(epoch) {
         let start = log.next_offset();
-        shard
-            .journal
-            .append_control(&[ControlEntry::EpochStarted { tp: partition.id, epoch, start }])
-            .map_err(|_| ErrorCode::KafkaStorageError)?;
-        log.start_epoch(epoch);
+        let entry = ControlEntry::EpochStarted { tp: partition.id, epoch, start };
+        match shard.journal.append_control(&[entry]) {
+            Ok(_) => log.start_epoch(epoch),
+            Err(_) if shard.journal.failure().is_some() => {
+                return Err(ErrorCode::KafkaStorageError);
+            }
+            Err(_) => return Ok(None),
+        }
     }
     let mut header: [u8; HEADER_BYTES] = batch.header_bytes;
     set_base_offset(&mut header, base_offset, epoch);
@@ -124,7 +135,7 @@ fn append_now(
     after_append(shard, partition);
     let log_append_time_ms = batch.log_append_time.unwrap_or(-1);
     let appended = Appended { base_offset, log_append_time_ms, log_start };
-    Ok(Pending { appended, durable_at: journaled.sequence })
+    Ok(Some(Pending { appended, durable_at: journaled.sequence }))
 }
 
 /// Write-behind and checkpoints follow what is in memory and in the ring.

@@ -239,8 +239,17 @@ async fn drop_partition(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Res
         }
         partition.write_ended.wait(seen).await;
     }
-    let entry = ControlEntry::PartitionDropped { tp: partition.id };
-    let sequence = shard.journal.append_control(&[entry]).map_err(io::Error::other)?;
+    let entry = [ControlEntry::PartitionDropped { tp: partition.id }];
+    let sequence = loop {
+        match shard.journal.append_control(&entry) {
+            Ok(sequence) => break sequence,
+            Err(failed) if shard.journal.failure().is_some() => {
+                return Err(io::Error::other(failed));
+            }
+            // Even the space kept for control entries is used: a checkpoint gives some back.
+            Err(_) => shard.checkpoints.request_and_wait().await?,
+        }
+    };
     shard.journal.wait(sequence).await.map_err(io::Error::other)?;
     if partition.directory_made.get() {
         let data_dir = &shard.context.data_dir;

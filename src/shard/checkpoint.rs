@@ -146,7 +146,7 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
         }
     }
     // (3)
-    shard.disk.sync_filesystem().await?;
+    shard.space.sync(shard).await?;
     shard.journal.wait(placed_before).await.map_err(io::Error::other)?;
     // (4)
     let rows = shard
@@ -158,7 +158,8 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let start = Start { point: start, durable_through: shard.journal.durable_through() };
     let image = Image { boot: shard.context.boot, shard: shard.id, start, clean, rows };
     let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
-    shard.disk.replace(&path, &image.encode()).await?;
+    let content = image.encode();
+    write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
     shard.journal.release_through(start.point);
     shard.counters.checkpoints.add(1);
     Ok(())
@@ -207,6 +208,19 @@ async fn write_up_to(
     let last = partition.block_place.get().0;
     shard.journal.wait(last).await.map_err(io::Error::other)?;
     write_behind::write_through(shard, partition, end).await?;
+    // A deletion waits for this: once its directory has another name, its old one may be given
+    // to another topic, whose files these would be.
+    write_behind::hold(partition).await;
+    let written = write_companions(shard, partition, clean).await;
+    write_behind::release(partition);
+    written
+}
+
+async fn write_companions(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    clean: bool,
+) -> io::Result<()> {
     if partition.segments.borrow().active.is_none() || !partition.is_online() {
         return Ok(());
     }
@@ -297,7 +311,7 @@ async fn keep_aside(
     content.extend_from_slice(records);
     shard.disk.create_directory(&data_dir.join(manifest::stranded_directory())).await?;
     shard.disk.sync_directory(&data_dir.join(manifest::journal_directory())).await?;
-    shard.disk.replace(&path, &content).await?;
+    write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
     Ok(content.len() as u64)
 }
 

@@ -425,9 +425,10 @@ impl Shard {
     /// Whether records can be taken now: the code that refuses them otherwise.
     ///
     /// # Errors
-    /// 56 while the disk is full or after the storage has failed.
+    /// 56 while the disk is full, or after this shard's storage or anybody's sync has failed.
     pub fn check_writable(&self) -> Result<(), ErrorCode> {
-        if self.failed.get() || self.space.is_full() || self.journal.failure().is_some() {
+        let failed = self.failed.get() || self.space.sync_has_failed();
+        if failed || self.space.is_full() || self.journal.failure().is_some() {
             Err(ErrorCode::KafkaStorageError)
         } else {
             Ok(())

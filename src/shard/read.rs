@@ -141,7 +141,12 @@ async fn read_part(
     if bounds.bytes_max == 0 && !at_least_one {
         return outcome;
     }
-    match read(shard, &partition, &bounds).await {
+    let found = read(shard, &partition, &bounds).await;
+    if *partition.availability.borrow() == Availability::Dropping {
+        // Its files have gone on the way, and their names may be another topic's by now.
+        return ReadOutcome::failed(ErrorCode::UnknownTopicOrPartition);
+    }
+    match found {
         Ok(found) => {
             outcome.bytes = found.bytes;
             outcome.records = found.slices;

@@ -16,20 +16,25 @@ use super::Shard;
 use crate::io::OpenMode;
 use crate::limits::SPACE_CHECK_INTERVAL_MS;
 
-/// Whether the disk is full, for all shards.
+/// What all shards know of their one file system: whether it is full, and whether a sync of it
+/// has failed, which tells of everybody's writes.
 #[derive(Clone, Default)]
-pub struct DiskFull(Arc<AtomicBool>);
+pub struct DiskFull {
+    full: Arc<AtomicBool>,
+    syncing: Arc<AtomicBool>,
+    sync_failed: Arc<AtomicBool>,
+}
 
 impl DiskFull {
     /// Whether records are refused now.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Sets or clears the flag.
     pub fn set(&self, full: bool) {
-        self.0.store(full, Ordering::Relaxed);
+        self.full.store(full, Ordering::Relaxed);
     }
 }
 
@@ -52,6 +57,34 @@ impl SpaceWatch {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.full.is_full()
+    }
+
+    /// Whether a sync of the file system has failed, by whichever shard.
+    #[must_use]
+    pub fn sync_has_failed(&self) -> bool {
+        self.full.sync_failed.load(Ordering::Acquire)
+    }
+
+    /// Makes everything durable that was written before, one shard at a time: a sync that succeeds
+    /// after another has failed says nothing about the writes that the failed one was told of, so
+    /// nobody may begin one before the outcome of the last is known to all.
+    ///
+    /// # Errors
+    /// What the disk says, now or at any sync before.
+    pub async fn sync(&self, shard: &Rc<Shard>) -> io::Result<()> {
+        while self.full.syncing.swap(true, Ordering::AcqRel) {
+            let next = shard.runtime.now().plus_ms(1);
+            shard.runtime.sleep_until(next).await;
+        }
+        let outcome = match self.sync_has_failed() {
+            true => Err(io::Error::other("a sync of the file system has failed before")),
+            false => shard.disk.sync_filesystem().await,
+        };
+        if outcome.is_err() {
+            self.full.sync_failed.store(true, Ordering::Release);
+        }
+        self.full.syncing.store(false, Ordering::Release);
+        outcome
     }
 
     /// From now on a full disk is an error: a stop must not wait for space for ever.
@@ -89,13 +122,13 @@ impl SpaceWatch {
                 return;
             }
         }
-        if self.full.0.swap(false, Ordering::Relaxed) {
+        if self.full.full.swap(false, Ordering::Relaxed) {
             tracing::warn!("space has returned: records are taken again");
         }
     }
 
     fn refuse(&self) {
-        if !self.full.0.swap(true, Ordering::Relaxed) {
+        if !self.full.full.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the disk is full: records are refused until space returns; free some space \
                  or lower retention"

@@ -111,21 +111,31 @@ pub async fn write_through(
     partition: &Rc<Partition>,
     target: Offset,
 ) -> io::Result<()> {
-    loop {
-        let seen = partition.write_ended.generation();
-        if !partition.writing.replace(true) {
-            break;
-        }
-        partition.write_ended.wait(seen).await;
-    }
+    hold(partition).await;
     let result = write_steps(shard, partition, target).await;
-    partition.writing.set(false);
-    partition.write_ended.notify();
+    release(partition);
     if let Err(error) = &result {
         shard.take_offline(partition, &format!("its segment cannot be written: {error}"));
     }
     shard.journal.memory_changed();
     result
+}
+
+/// Waits until nobody writes the partition's files, and keeps others from it.
+pub async fn hold(partition: &Partition) {
+    loop {
+        let seen = partition.write_ended.generation();
+        if !partition.writing.replace(true) {
+            return;
+        }
+        partition.write_ended.wait(seen).await;
+    }
+}
+
+/// Lets others write the partition's files again.
+pub fn release(partition: &Partition) {
+    partition.writing.set(false);
+    partition.write_ended.notify();
 }
 
 async fn write_steps(
@@ -374,7 +384,10 @@ pub fn segment_path(
 }
 
 /// Runs a disk operation; while the disk is full, waits for space and tries again.
-async fn retry_when_full<'a, T>(
+///
+/// # Errors
+/// Any other failure; a full disk only when the shard is stopping.
+pub async fn retry_when_full<'a, T>(
     shard: &'a Rc<Shard>,
     mut operation: impl FnMut() -> crate::io::LocalFuture<'a, io::Result<T>>,
 ) -> io::Result<T> {

@@ -330,8 +330,14 @@ impl FileNode {
                 self.drop_versions_from(length, change.begun);
             }
         }
+        // A cut that is durable has the last word over every change before it, even one that a
+        // failed sync has left in between.
+        let is_cut = |change: &&LengthChange| matches!(change.to, Length::Exactly(_));
+        let cuts = changes.iter().filter(is_cut).filter(|change| chosen(change));
+        let newest_cut = cuts.map(|change| change.begun).max().unwrap_or(0);
         self.lengths = changes;
-        self.lengths.retain(|change| !chosen(change));
+        self.lengths
+            .retain(|change| !chosen(change) && change.begun >= newest_cut);
     }
 
     /// Drops versions older than a durable cut; the sector it goes through keeps its front.

@@ -179,7 +179,7 @@ impl Ledger {
                 "{topic}-{partition}: batch {number} was at {before} and is {how} at {offset}"
             ),
             Place::Gone => panic!(
-                "{topic}-{partition}: batch {number} was gone after a crash and is {how} at {offset}"
+                "{topic}-{partition}: batch {number} was gone after a crash, {how} at {offset}"
             ),
         }
     }

@@ -39,7 +39,7 @@ fn nothing_acknowledged_is_lost_or_moved_by_kill_9() {
     let ledger = world.load.ledger();
     println!(
         "{rounds} rounds in {:.1?}: {} acknowledgements, {} MiB sent; of the batches without an \
-         acknowledgement {} were there after the crash and {} not; {} starts killed, {} clean stops",
+         acknowledgement {} were there after the crash, {} not; {} starts killed, {} clean stops",
         begun.elapsed(),
         ledger.acknowledged,
         ledger.bytes >> 20,
@@ -241,6 +241,7 @@ impl World {
             scope.spawn(|| consume(load, &stable, &mut Random::new(seeds[2])));
             pause(after_ms);
             assert!(broker.is_running(), "round {round}: the broker died by itself");
+            println!("{}", broker.stderr());
             load.ending.store(true, Ordering::SeqCst);
             if terminate {
                 let ended = broker.terminate();

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
+use crate::peer::MADE_UP_ID;
+
 /// Fields by path: `topics[name="t"].error_code`.
 pub type Fields = BTreeMap<String, String>;
 
@@ -169,10 +171,19 @@ fn flatten(path: &str, name: &str, tree: &Tree, words: &Words<'_>, fields: &mut 
 /// What names an element of a list, wherever it stands: Kafka answers in the order of hash maps.
 fn key_of(item: &Tree) -> Option<String> {
     let Tree::Struct(fields) = item else { return None };
+    let id = fields.iter().find_map(|(name, value)| match value {
+        Tree::Atom(text) if name == "topic_id" => text.parse::<Uuid>().ok(),
+        _ => None,
+    });
+    let id = id.filter(|id| !id.is_nil());
     let of = |wanted: &[&str]| {
         let mut found = fields.iter().filter(|(name, _)| wanted.contains(&&**name));
         found.find_map(|(_, value)| match value {
-            Tree::Atom(text) if text != "None" && text != "\"\"" => Some(text.clone()),
+            Tree::Atom(text) if text == "\"\"" && id.is_some() => match id {
+                Some(MADE_UP_ID) => Some("made up".to_owned()),
+                _ => Some("by id".to_owned()),
+            },
+            Tree::Atom(text) if text != "None" => Some(text.clone()),
             _ => None,
         })
     };

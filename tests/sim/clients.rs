@@ -189,7 +189,7 @@ impl Client {
         let random = &mut self.random;
         let batch = batches::batch(&topic.config, of_sender, &records, bytes, now_ms, random)?;
         let session = sender.map(|(_, session)| session);
-        let attempt = self.oracle.borrow_mut().history.attempt(tp, session, records);
+        let attempt = self.oracle.borrow_mut().attempt(tp, session, records);
         Some(Sent { attempt, batch, records: count })
     }
 
@@ -239,6 +239,19 @@ impl Client {
             TopicState::Created => Err(format!("{tp:?}, created, is unknown")),
             TopicState::Deleting | TopicState::Deleted => Ok(()),
         }
+    }
+
+    /// Appends one small batch; the answer.
+    pub async fn append_one(
+        &mut self,
+        front: &Rc<Shard>,
+        tp: TopicPartition,
+    ) -> Result<(), ErrorCode> {
+        let sent = self.make(front, tp, None).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let outcomes = self.append(front, tp, std::slice::from_ref(&sent)).await;
+        let base = outcomes.map_err(|_| ErrorCode::UnknownServerError)?.remove(0)?;
+        self.oracle.borrow_mut().acked(tp, sent.attempt, base, sent.records);
+        Ok(())
     }
 
     /// A producer without idempotence, which never sends anything twice.

@@ -14,7 +14,8 @@ use ringlog::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition}
 use ringlog::metadata::image::Topic;
 use ringlog::shard::Shard;
 use ringlog::shard::message::{Operation, ReadOutcome, ReadPart, ReadParts, Reply};
-use ringlog::sim::checker::{AttemptId, History, LogView, RecordId};
+use ringlog::sim::Recorder;
+use ringlog::sim::checker::{AttemptId, History, LogView, RecordId, Session};
 
 use crate::batches;
 use crate::machine::Cluster;
@@ -36,9 +37,16 @@ pub struct KnownTopic {
     pub state: TopicState,
 }
 
+/// A recorded run: what clients knew at each mark of its trace.
+pub struct Recording {
+    pub recorder: Recorder,
+    pub known: RefCell<Vec<Oracle>>,
+}
+
 /// Everything that clients know.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Oracle {
+    pub recording: Option<Rc<Recording>>,
     pub history: History,
     pub topics: BTreeMap<TopicId, KnownTopic>,
     /// Creations asked for and not answered, by name.
@@ -69,6 +77,27 @@ impl Oracle {
         }
     }
 
+    /// Marks in the trace, if there is one, that clients know something more from here on.
+    pub fn told(&self) {
+        if let Some(recording) = &self.recording {
+            let mut known = recording.known.borrow_mut();
+            recording.recorder.mark("told", "clients", known.len() as i64);
+            known.push(Oracle { recording: None, ..self.clone() });
+        }
+    }
+
+    /// Notes a batch about to be sent.
+    pub fn attempt(
+        &mut self,
+        tp: TopicPartition,
+        session: Option<Session>,
+        records: Vec<RecordId>,
+    ) -> AttemptId {
+        let attempt = self.history.attempt(tp, session, records);
+        self.told();
+        attempt
+    }
+
     /// New record ids.
     pub fn records(&mut self, count: usize) -> Vec<RecordId> {
         let first = self.next_record;
@@ -84,6 +113,7 @@ impl Oracle {
         }
         let end = self.ends.entry(tp).or_default();
         *end = (*end).max(base.plus(count as i64));
+        self.told();
     }
 
     /// Acknowledged end of a partition, at least.
@@ -101,6 +131,7 @@ impl Oracle {
     /// Notes a creation about to be asked for.
     pub fn creating(&mut self, name: &str) {
         *self.creating.entry(name.to_owned()).or_default() += 1;
+        self.told();
     }
 
     /// Notes that a creation was answered.
@@ -115,6 +146,7 @@ impl Oracle {
                 self.violated(format!("topic id {id} was given twice"));
             }
         }
+        self.told();
     }
 
     /// Notes what became of a deletion.
@@ -122,6 +154,7 @@ impl Oracle {
         if let Some(topic) = self.topics.get_mut(&id) {
             topic.state = TopicState::Deleted;
         }
+        self.told();
     }
 
     /// Notes a deletion about to be asked for.
@@ -131,6 +164,7 @@ impl Oracle {
         {
             topic.state = TopicState::Deleting;
         }
+        self.told();
     }
 
     /// State of a topic; one that nobody knows counts as deleted.
@@ -203,6 +237,7 @@ pub async fn verify(cluster: &Cluster, oracle: &RefCell<Oracle>) -> Result<(), S
     let topics: Vec<Arc<Topic>> = cluster.shards[0].catalog().topics().cloned().collect();
     oracle.borrow_mut().check_epoch(cluster.epoch())?;
     oracle.borrow_mut().check_catalog(&topics)?;
+    oracle.borrow().told();
     verify_records(cluster, oracle).await
 }
 

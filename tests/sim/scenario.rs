@@ -10,7 +10,10 @@ use std::sync::Arc;
 use ringlog::config::BrokerConfig;
 use ringlog::ids::ShardId;
 use ringlog::io::{Disk, Runtime};
-use ringlog::sim::{Delays, FaultPlan, Medium, Random, SimDisk, World};
+use ringlog::sim::{
+    Delays, FaultPlan, FaultRule, Medium, Operation, Random, Recorder, RecordingDisk, SimDisk,
+    World,
+};
 
 use crate::clients::{Client, Mix, Producer};
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
@@ -31,6 +34,7 @@ pub struct Counts {
     pub crashes: u64,
     pub crashes_in_recovery: u64,
     pub clean_stops: u64,
+    pub faulty_boots: u64,
     pub acked: u64,
     pub replayed: u64,
     pub checkpoints: u64,
@@ -44,6 +48,7 @@ impl Counts {
         self.crashes += other.crashes;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.clean_stops += other.clean_stops;
+        self.faulty_boots += other.faulty_boots;
         self.acked += other.acked;
         self.replayed += other.replayed;
         self.checkpoints += other.checkpoints;
@@ -62,12 +67,16 @@ pub struct Machine {
     pub mix: Mix,
     pub durability: &'static str,
     pub counts: Counts,
+    /// Where everything that the next boots do is recorded.
+    pub recorder: Option<Recorder>,
+    with_faults: bool,
     kernel_boots: u64,
 }
 
-/// Runs one seed.
-pub fn run(seed: u64) -> Result<Outcome, String> {
+/// Runs one seed, with failing operations of the disk if so wished.
+pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
     let mut machine = Machine::new(seed);
+    machine.with_faults = with_faults;
     let rounds = 2 + machine.random.below(3);
     for _ in 0..rounds {
         machine.round()?;
@@ -99,7 +108,7 @@ impl Machine {
             topic_changes: [10, 30, 120][random.index(3)],
         };
         let files = 2 + random.below(3) as u32;
-        let file_bytes = [1, 2, 4, 16][random.index(4)] * 64 * 1024;
+        let file_bytes = [1, 2, 4, 8][random.index(4)] * 64 * 1024;
         Machine {
             ring: Ring { files, file_bytes },
             durability: if random.chance(1, 5) { "process-crash" } else { "power-loss" },
@@ -110,8 +119,21 @@ impl Machine {
             producers,
             mix,
             counts: Counts::default(),
+            recorder: None,
+            with_faults: false,
             kernel_boots: 0,
         }
+    }
+
+    /// A machine whose disk is what a crash has left, with what clients knew then.
+    pub fn from_image(seed: u64, medium: Medium, known: Oracle, ring: Ring) -> Machine {
+        let mut machine = Machine::new(seed);
+        machine.disk = SimDisk::with_medium(&machine.world, medium, FaultPlan::default());
+        machine.oracle = Rc::new(RefCell::new(known));
+        machine.ring = ring;
+        machine.durability = "power-loss";
+        machine.kernel_boots = 1_000;
+        machine
     }
 
     fn counts(&self) -> Counts {
@@ -121,6 +143,10 @@ impl Machine {
     fn round(&mut self) -> Result<(), String> {
         let cluster = self.boot_and_verify()?;
         let may_fail = Rc::new(Cell::new(false));
+        if self.with_faults && self.random.chance(2, 3) {
+            self.plan_fault();
+            may_fail.set(true);
+        }
         let operations = 5 + self.random.below(120);
         self.start_clients(&cluster, &may_fail, operations);
         let steps = match self.random.below(4) {
@@ -134,7 +160,10 @@ impl Machine {
             self.counts.checkpoints += shard.counters.checkpoints.get();
             self.counts.segment_bytes += shard.counters.segment_bytes_written.get();
         }
-        if self.random.chance(1, 4) {
+        if may_fail.get() {
+            self.counts.faulty_boots += 1;
+            self.end_of_faults(&cluster)
+        } else if self.random.chance(1, 4) {
             may_fail.set(true);
             self.stop_clean(&cluster)
         } else {
@@ -144,6 +173,45 @@ impl Machine {
         }
     }
 
+    /// Plans that one operation fails, or all of a kind from some time on.
+    fn plan_fault(&mut self) {
+        let (operation, path) = [
+            (Operation::Write, "journal/rings"),
+            (Operation::Write, "topics/"),
+            (Operation::Write, ".log"),
+            (Operation::Write, "index"),
+            (Operation::Open, "topics/"),
+            (Operation::SetLength, "topics/"),
+            (Operation::SyncFilesystem, ""),
+            (Operation::WriteWhole, "image-"),
+            (Operation::WriteWhole, "partition.metadata"),
+            (Operation::Rename, "topics/"),
+            (Operation::Rename, "image-"),
+            (Operation::WriteWhole, "catalog/"),
+            (Operation::SyncDirectory, ""),
+        ][self.random.index(13)];
+        let times = [1, 2, u64::MAX][self.random.index(3)];
+        let skip = self.random.below(12);
+        say(|| format!("fault: {operation:?} of {path:?}, {times} times after {skip}"));
+        let path_contains = path.to_owned();
+        let rule = FaultRule { operation, path_contains, skip, times, code: libc::EIO };
+        self.disk.plan(|plan| plan.rules.push(rule));
+    }
+
+    /// The faults end with the process, which stops as well as it can.
+    fn end_of_faults(&mut self, cluster: &Rc<Cluster>) -> Result<(), String> {
+        if self.random.chance(1, 2) {
+            let stopped = self.world.run_until(cluster.stop());
+            // It may well fail; nothing may be lost by that.
+            let _ = stopped.map_err(|stalled| format!("a stop with a fault: {stalled}"))?;
+        }
+        self.oracle.borrow().check()?;
+        self.disk.plan(|plan| plan.rules.clear());
+        self.counts.crashes += 1;
+        self.crash();
+        Ok(())
+    }
+
     /// Lets clients work on a cluster.
     pub fn start_clients(
         &mut self,
@@ -151,17 +219,23 @@ impl Machine {
         may_fail: &Rc<Cell<bool>>,
         operations: u64,
     ) {
-        for producer in &self.producers {
-            let client = Client {
-                cluster: Rc::clone(cluster),
-                oracle: Rc::clone(&self.oracle),
-                producer: Rc::clone(producer),
-                random: self.random.fork(),
-                mix: self.mix,
-                may_fail: Rc::clone(may_fail),
-            };
+        for producer in self.producers.clone() {
+            let may_fail = Rc::clone(may_fail);
+            let client = Client { producer, may_fail, ..self.client(cluster) };
             let runtime = &cluster.shards[0].runtime;
             runtime.spawn(Box::pin(client.run(operations)));
+        }
+    }
+
+    /// A client for the test itself.
+    pub fn client(&mut self, cluster: &Rc<Cluster>) -> Client {
+        Client {
+            cluster: Rc::clone(cluster),
+            oracle: Rc::clone(&self.oracle),
+            producer: Rc::default(),
+            random: self.random.fork(),
+            mix: self.mix,
+            may_fail: Rc::default(),
         }
     }
 
@@ -283,7 +357,10 @@ impl Machine {
         &self,
         config: BrokerConfig,
     ) -> impl Future<Output = Result<Cluster, String>> + 'static {
-        let disk: Rc<dyn Disk> = Rc::new(self.disk.clone());
+        let mut disk: Rc<dyn Disk> = Rc::new(self.disk.clone());
+        if let Some(recorder) = &self.recorder {
+            disk = Rc::new(RecordingDisk::new(disk, recorder.clone()));
+        }
         let runtimes: Vec<Rc<dyn Runtime>> =
             (0..config.shards).map(|shard| self.world.runtime(ShardId(shard))).collect();
         machine::boot(disk, runtimes, Arc::new(config), format!("kernel-{}", self.kernel_boots))

@@ -215,7 +215,8 @@ fn factors_and_counts_are_checked_in_kafkas_order() {
         request("t", 1, 3),
         38,
         "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot \
-         be reached because only 2 broker(s) are registered.",
+         be reached because only 2 broker(s) are registered or some brokers have all their log \
+         directories cordoned.",
     );
     let two = apply(&image, &[request("t", 1, 2)]);
     assert_eq!(two.topic("t").expect("t").replication_factor(), 1);
@@ -229,7 +230,8 @@ fn the_factor_counts_advertised_brokers_or_is_clamped() {
         request("t", 1, 2),
         38,
         "Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot \
-         be reached because only 1 broker(s) are registered.",
+         be reached because only 1 broker(s) are registered or some brokers have all their log \
+         directories cordoned.",
     );
     let clamped = image(&[("replication_factor_clamp", "true"), ("shards", "1")]);
     assert!(plan(&clamped, &[request("t", 1, 3)]).results[0].is_ok());
@@ -239,7 +241,8 @@ fn the_factor_counts_advertised_brokers_or_is_clamped() {
         request("t", 1, -1),
         38,
         "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot \
-         be reached because only 2 broker(s) are registered.",
+         be reached because only 2 broker(s) are registered or some brokers have all their log \
+         directories cordoned.",
     );
 }
 

@@ -41,11 +41,11 @@ fn find(peer: &mut Peer, version: i16) {
         if version >= 1 {
             request.key_type = kind;
         }
-        let keys = keys.iter().map(|key| StrBytes::from_string((*key).to_owned()));
+        let mut keys = keys.iter().map(|key| StrBytes::from_string((*key).to_owned()));
         if version >= 4 {
             request.coordinator_keys = keys.collect();
         } else {
-            request.key = keys.last().unwrap_or_default();
+            request.key = keys.next_back().unwrap_or_default();
         }
         request
     };

@@ -105,9 +105,6 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
         ("undecodable snappy", Batch { attributes: 2, ..gzip(&[1, 2, 3]) }.encode()),
         ("undecodable lz4", Batch { attributes: 3, ..gzip(&[1, 2, 3]) }.encode()),
         ("undecodable zstd", Batch { attributes: 4, ..gzip(&[1, 2, 3]) }.encode()),
-        ("deltas 0 2 1", with_deltas([0, 2, 1]).encode()),
-        ("deltas 0 0 0", with_deltas([0, 0, 0]).encode()),
-        ("deltas from 1", with_deltas([1, 2, 3]).encode()),
         ("last delta 5", Batch { last_offset_delta: Some(5), ..three() }.encode()),
         ("last delta 1", Batch { last_offset_delta: Some(1), ..three() }.encode()),
         ("last delta -1", Batch { last_offset_delta: Some(-1), ..three() }.encode()),
@@ -143,6 +140,14 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
     ];
     for (case, set) in cases {
         send(peer, case, version, topic, 0, set);
+    }
+    // Where the two sides part, offsets do as well: in a topic of its own.
+    let name = format!("deltas-{version}");
+    peer.make_topic(&name, 1, &[]);
+    let topic = Topic { id: peer.ids[&name], name };
+    for deltas in [[0, 2, 1], [0, 0, 0], [1, 2, 3]] {
+        let case = format!("deltas {deltas:?}");
+        send(peer, &case, version, &topic, 0, with_deltas(deltas).encode());
     }
 }
 
@@ -203,6 +208,11 @@ fn requests_of_many(peer: &mut Peer, version: i16, topic: &Topic) {
     let set = || three().encode();
     let bad = || Batch { crc: Some(1), ..three() }.encode();
     let in_topic = |data| vec![entry(version, topic, data)];
+    // Again a topic of its own where offsets part.
+    let name = format!("refused-{version}");
+    peer.make_topic(&name, 4, &[]);
+    let refused = Topic { id: peer.ids[&name], name };
+    let in_refused = |data| vec![entry(version, &refused, data)];
     let cases: Vec<(&str, Vec<TopicProduceData>)> = vec![
         ("no topics", vec![]),
         ("no partitions", in_topic(vec![])),
@@ -214,11 +224,11 @@ fn requests_of_many(peer: &mut Peer, version: i16, topic: &Topic) {
         ("one good and one bad", in_topic(vec![data(2, set()), data(3, bad())])),
         (
             "a batch that cannot be passed over",
-            in_topic(vec![data(2, set()), data(3, Batch { magic: 3, ..three() }.encode())]),
+            in_refused(vec![data(2, set()), data(3, Batch { magic: 3, ..three() }.encode())]),
         ),
         (
             "a transactional batch beside another",
-            in_topic(vec![
+            in_refused(vec![
                 data(2, set()),
                 data(3, three().with_producer(6000, 0, 0).transactional().encode()),
             ]),
