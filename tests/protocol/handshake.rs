@@ -23,7 +23,7 @@ in_every_mode!(
 );
 
 /// Key, oldest advertised and newest version, as on Apache Kafka 4.3.
-const RANGES: [(i16, i16, i16); 12] = [
+const RANGES: [(i16, i16, i16); 13] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 11),
@@ -35,6 +35,7 @@ const RANGES: [(i16, i16, i16); 12] = [
     (22, 0, 5),
     (23, 2, 4),
     (32, 1, 4),
+    (37, 0, 3),
     (60, 0, 2),
 ];
 
