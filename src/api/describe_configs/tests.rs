@@ -72,7 +72,7 @@ fn synonyms(config: &DescribeConfigsResourceResult) -> Vec<(&str, Option<&str>, 
 #[test]
 fn a_topic_with_synonyms_and_documentation() {
     let results = described(0, vec![resource(2, "a")], (true, true));
-    assert_eq!((results[0].error_code, results[0].error_message.as_deref()), (0, None));
+    assert_eq!((results[0].error_code, results[0].error_message.as_deref()), (0, Some("")));
     let retention = find(&results[0], "retention.ms");
     assert_eq!(retention.value.as_deref(), Some("60000"));
     assert_eq!((retention.config_source, retention.config_type), (1, 5));
@@ -117,7 +117,7 @@ fn names_select() {
 fn topics_that_do_not_exist() {
     let results =
         described(0, vec![resource(2, "b"), resource(2, "c d"), resource(2, "")], (true, true));
-    assert_eq!(outline(&results[0]), (3, None, 2, "b", 0));
+    assert_eq!(outline(&results[0]), (3, Some(""), 2, "b", 0));
     let message = "Topic name is invalid: 'c d' contains one or more characters other than ASCII \
                    alphanumerics, '.', '_' and '-'";
     assert_eq!(outline(&results[1]), (17, Some(message), 2, "c d", 0));
@@ -127,7 +127,7 @@ fn topics_that_do_not_exist() {
     let image = image(&context).apply(&Record::TopicDeleting { id: TopicId([1; 16]) });
     let request = DescribeConfigsRequest::default().with_resources(vec![resource(2, "a")]);
     let response = answer(&image, &context, ShardId(0), &request);
-    assert_eq!(outline(&response.results[0]), (3, None, 2, "a", 0));
+    assert_eq!(outline(&response.results[0]), (3, Some(""), 2, "a", 0));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn all_cores_together_are_node_0() {
 #[test]
 fn the_cluster_default_is_what_was_altered() {
     let results = described(1, vec![resource(4, "")], (true, false));
-    assert_eq!(outline(&results[0]), (0, None, 4, "", 1));
+    assert_eq!(outline(&results[0]), (0, Some(""), 4, "", 1));
     let largest = find(&results[0], "message.max.bytes");
     assert_eq!((largest.value.as_deref(), largest.config_source), (Some("2000000"), 3));
     assert_eq!(synonyms(largest), [("message.max.bytes", Some("2000000"), 3)]);
@@ -197,13 +197,13 @@ fn the_other_kinds_of_resources() {
     assert_eq!(
         outlines,
         [
-            (0, None, 8, "1", 0),
+            (0, Some(""), 8, "1", 0),
             (42, Some("Broker id must not be empty"), 8, "", 0),
             (42, Some(unexpected), 8, "0", 0),
-            (0, None, 16, "metrics", 1),
-            (0, None, 16, "nothing", 0),
+            (0, Some(""), 16, "metrics", 1),
+            (0, Some(""), 16, "nothing", 0),
             (42, Some(unnamed), 16, "", 0),
-            (0, None, 32, "g", 0),
+            (0, Some(""), 32, "g", 0),
             (42, Some("Group name must not be empty"), 32, "", 0),
         ]
     );
