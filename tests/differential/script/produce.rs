@@ -69,17 +69,30 @@ fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).expect("before the year 292 million")
 }
 
+/// Batches that differ from a good one in one thing each.
+type Cases = Vec<(&'static str, Bytes)>;
+
 fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
+    for (case, set) in frames_and_counts().into_iter().chain(records_and_bits()) {
+        send(peer, case, version, topic, 0, set);
+    }
+    // Where the two sides part, offsets do as well: in a topic of its own.
+    let name = format!("deltas-{version}");
+    peer.make_topic(&name, 1, &[]);
+    let topic = Topic { id: peer.ids[&name], name };
+    for deltas in [[0, 2, 1], [0, 0, 0], [1, 2, 3]] {
+        let case = format!("deltas {deltas:?}");
+        send(peer, &case, version, &topic, 0, with_deltas(deltas).encode());
+    }
+}
+
+fn frames_and_counts() -> Cases {
     let many_headers = Record::keyed("k", "v").header("h", Some(b"1")).header("h", None);
     let mut two = three().encode().to_vec();
     two.extend_from_slice(&three().encode());
     let cut = three().encode().slice(..70);
-    let mut odd_record = three();
-    odd_record.records[1].attributes = 3;
-    let mut long_record = three();
-    long_record.records[2].length = Some(4000);
     let gzip = |payload: &[u8]| Batch { attributes: 1, payload: Some(payload.to_vec()), ..three() };
-    let cases: Vec<(&str, Bytes)> = vec![
+    vec![
         ("one", Batch::of_values(["v"]).encode()),
         ("three", three().encode()),
         ("headers", Batch::of(vec![many_headers]).encode()),
@@ -116,6 +129,15 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
             "a count under the records",
             Batch { record_count: Some(2), last_offset_delta: Some(1), ..three() }.encode(),
         ),
+    ]
+}
+
+fn records_and_bits() -> Cases {
+    let mut odd_record = three();
+    odd_record.records[1].attributes = 3;
+    let mut long_record = three();
+    long_record.records[2].length = Some(4000);
+    vec![
         ("count 0", Batch { record_count: Some(0), ..three() }.encode()),
         ("count -1", Batch { record_count: Some(-1), ..three() }.encode()),
         ("no records", Batch::of(vec![]).encode()),
@@ -137,18 +159,7 @@ fn batches(peer: &mut Peer, version: i16, topic: &Topic) {
             // 61 bytes of header and 11 of the record.
             Batch::of_values([vec![7; 20_000 - 61 - 11]]).encode(),
         ),
-    ];
-    for (case, set) in cases {
-        send(peer, case, version, topic, 0, set);
-    }
-    // Where the two sides part, offsets do as well: in a topic of its own.
-    let name = format!("deltas-{version}");
-    peer.make_topic(&name, 1, &[]);
-    let topic = Topic { id: peer.ids[&name], name };
-    for deltas in [[0, 2, 1], [0, 0, 0], [1, 2, 3]] {
-        let case = format!("deltas {deltas:?}");
-        send(peer, &case, version, &topic, 0, with_deltas(deltas).encode());
-    }
+    ]
 }
 
 fn producers(peer: &mut Peer, version: i16, topic: &Topic) {
