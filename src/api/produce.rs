@@ -92,7 +92,6 @@ pub async fn handle(shard: &Rc<Shard>, header: RequestHeader, request: ProduceRe
         image,
         version: header.api_version,
         acks: request.acks,
-        transactional_id: request.transactional_id.is_some(),
         is_admin: header.client_id.as_deref() == Some(ADMIN_CLIENT),
         topics: Vec::with_capacity(request.topic_data.len()),
         durable_at: JournalSequence(0),
@@ -146,7 +145,6 @@ struct Work {
     image: Arc<Image>,
     version: i16,
     acks: i16,
-    transactional_id: bool,
     is_admin: bool,
     topics: Vec<ProduceTopicAnswer>,
     durable_at: JournalSequence,
@@ -216,7 +214,6 @@ impl Work {
         };
         if batch.header.is_transactional() {
             // No coordinator can have admitted it, with an id or without.
-            let _ = self.transactional_id;
             return failed(ErrorCode::TransactionalIdAuthorizationFailed);
         }
         if here {

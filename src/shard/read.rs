@@ -81,7 +81,7 @@ pub async fn read(
     }
     let written_end = partition.log.borrow().written_end();
     let cold = ReadBounds { bound: bounds.bound.min(written_end), ..*bounds };
-    let mut walk = Walk::start(partition, cold.offset)?;
+    let mut walk = Walk::start(partition, cold.offset);
     let mut read = ReadBatches::default();
     while let Some(batch) = walk.next(shard, partition).await? {
         if batch.header.last_offset() < cold.offset {
@@ -220,12 +220,10 @@ pub struct Walk {
 
 impl Walk {
     /// A walk that begins at or before the batch with `offset`.
-    ///
-    /// # Errors
-    /// None today; segments are opened as the walk reaches them.
-    pub fn start(partition: &Partition, offset: Offset) -> io::Result<Walk> {
+    #[must_use]
+    pub fn start(partition: &Partition, offset: Offset) -> Walk {
         let base = partition.segments.borrow().holding(offset);
-        Ok(Walk { base, position: 0, started: false, offset })
+        Walk { base, position: 0, started: false, offset }
     }
 
     /// A walk over one segment from `position` on and those after it.

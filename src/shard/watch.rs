@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::Shard;
 use super::message::{Message, Operation, Reply, WatchPart};
 use super::partition::Waiter;
-use crate::ids::{Offset, ShardId, TopicPartition};
+use crate::ids::ShardId;
 
 type Map<K> = RefCell<HashMap<K, Rc<Waiter>, foldhash::fast::RandomState>>;
 
@@ -138,10 +138,4 @@ pub fn watch_for(shard: &Rc<Shard>, from: ShardId, fetch: u64, parts: &[WatchPar
         }
     }));
     false
-}
-
-/// What a fetch has seen of a partition.
-#[must_use]
-pub fn seen(partition: TopicPartition, seen: Offset, committed_only: bool) -> WatchPart {
-    WatchPart { partition, seen, committed_only }
 }
