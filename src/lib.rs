@@ -39,6 +39,7 @@
 //! - [`shard`]: what one core owns, and the tasks that run on it.
 //! - [`log`]: one partition's log as a state machine, and Kafka's file formats.
 //! - [`journal`]: framing, ring, images, manifest: what is acknowledged and not yet in segments.
+//! - [`coordinator`]: groups and their offsets, as rules without I/O.
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
 //! - [`tools`]: looking at the files of a stopped broker.
@@ -107,6 +108,7 @@ pub mod batch;
 pub mod broker;
 pub mod cli;
 pub mod config;
+pub mod coordinator;
 pub mod crash;
 pub mod error_code;
 pub mod ids;

@@ -29,8 +29,12 @@ pub mod find_coordinator;
 pub mod init_producer_id;
 pub mod list_offsets;
 pub mod metadata;
+pub mod offset_commit;
+pub mod offset_delete;
+pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod txn_offset_commit;
 
 /// What becomes of a request.
 pub enum Answer {
@@ -130,8 +134,12 @@ pub fn overlaps(api: Api) -> bool {
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
         | Api::DescribeCluster => true,
-        // These may change the catalog or hand out something.
+        // These may change the catalog, hand out something, or read what one before them wrote.
         Api::Metadata
+        | Api::OffsetCommit
+        | Api::OffsetFetch
+        | Api::TxnOffsetCommit
+        | Api::OffsetDelete
         | Api::FindCoordinator
         | Api::CreateTopics
         | Api::CreatePartitions
@@ -171,6 +179,18 @@ pub async fn handle(
         }
         Request::Metadata(request) => {
             Answer::Later(Box::pin(metadata::handle(shard, header, request)))
+        }
+        Request::OffsetCommit(request) => {
+            Answer::Later(Box::pin(offset_commit::handle(shard, header, request)))
+        }
+        Request::OffsetFetch(request) => {
+            Answer::Later(Box::pin(offset_fetch::handle(shard, header, request)))
+        }
+        Request::TxnOffsetCommit(request) => {
+            Answer::Later(Box::pin(txn_offset_commit::handle(shard, header, request)))
+        }
+        Request::OffsetDelete(request) => {
+            Answer::Later(Box::pin(offset_delete::handle(shard, header, request)))
         }
         Request::FindCoordinator(request) => {
             Answer::Later(Box::pin(find_coordinator::handle(shard, header, request)))

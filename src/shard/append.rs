@@ -258,3 +258,26 @@ pub fn start_queues(shard: &Rc<Shard>) {
         }));
     }
 }
+
+/// Appends a batch that this broker made itself.
+///
+/// # Errors
+/// As [`append`].
+pub async fn append_internal(
+    shard: &Rc<Shard>,
+    id: TopicPartition,
+    batch: &[u8],
+) -> Result<Pending, ErrorCode> {
+    let header = crate::batch::BatchHeader::read(batch).map_err(|_| ErrorCode::InvalidRecord)?;
+    let valid = ValidBatch {
+        bytes: bytes::Bytes::copy_from_slice(batch),
+        header_bytes: header.to_bytes(),
+        is_header_changed: false,
+        max_timestamp: header.max_timestamp,
+        log_append_time: None,
+        is_recompressed: false,
+        records_bytes: batch.len(),
+        header,
+    };
+    append(shard, id, &valid).await
+}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::event::Event;
+use super::group_offsets;
 use super::message::{CatalogChange, CatalogOutcome, Operation, Reply};
 use super::partition::{Availability, Partition};
 use crate::error_code::ErrorCode;
@@ -217,6 +218,7 @@ fn finish_later(shard: &Rc<Shard>, topic: Arc<image::Topic>) {
 
 /// Drops this shard's partitions of a deleted topic: `true` when that is durable.
 pub async fn drop_topic(shard: &Rc<Shard>, topic: TopicId) -> bool {
+    group_offsets::topic_deleted(shard, topic).await;
     let partitions = shard.partitions_of(topic);
     for partition in &partitions {
         partition.set_availability(Availability::Dropping);

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
-use super::{Shard, append, catalog, connection, offsets, read, watch};
+use super::{Shard, append, catalog, connection, group_offsets, offsets, read, watch};
 use crate::ids::ShardId;
 use crate::io::mailbox::{Envelope, Lane, Mailbox, OutsideSender};
 use crate::limits::MESSAGES_PER_TURN_MAX;
@@ -163,6 +163,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::EpochEnds(queries) => {
             Reply::EpochEnds(queries.iter().map(|query| offsets::epoch_end(shard, query)).collect())
         }
+        Operation::GroupOffsets(request) => {
+            Reply::GroupOffsets(Box::pin(group_offsets::perform(shard, *request)).await)
+        }
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
         }
@@ -180,7 +183,8 @@ fn lane_of(operation: &Operation) -> Lane {
         Operation::Append(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
-        | Operation::EpochEnds(_) => Lane::Request,
+        | Operation::EpochEnds(_)
+        | Operation::GroupOffsets(_) => Lane::Request,
         Operation::Watch { .. }
         | Operation::Catalog(_)
         | Operation::Publish(_)

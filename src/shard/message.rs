@@ -13,6 +13,7 @@ use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
 use crate::metadata::Image;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
+use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
 use crate::wire::gather::DivergingEpoch;
 
 /// One message.
@@ -66,6 +67,8 @@ pub enum Operation {
     ListOffsets(Vec<OffsetQuery>),
     /// Answer OffsetForLeaderEpoch for these.
     EpochEnds(Vec<EpochQuery>),
+    /// Commit, fetch or delete offsets of a group that is kept on that shard.
+    GroupOffsets(Box<OffsetsRequest>),
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -87,6 +90,8 @@ pub enum Reply {
     Offsets(Vec<OffsetAnswer>),
     /// To [`Operation::EpochEnds`], one per query.
     EpochEnds(Vec<EpochAnswer>),
+    /// To [`Operation::GroupOffsets`].
+    GroupOffsets(Result<OffsetsReply, ErrorCode>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.

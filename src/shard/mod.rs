@@ -12,6 +12,7 @@ pub mod connection;
 pub mod event;
 pub mod fetch_session;
 pub mod files;
+pub mod group_offsets;
 pub mod kafka_files;
 pub mod links;
 pub mod memory;
@@ -22,6 +23,7 @@ pub mod producer_ids;
 pub mod read;
 pub mod rings;
 pub mod space;
+pub mod transactions;
 pub mod watch;
 pub mod write_behind;
 
@@ -52,6 +54,7 @@ use connection::Connections;
 use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
+use group_offsets::GroupOffsets;
 use links::Links;
 use memory::Budget;
 use partition::{Availability, Partition};
@@ -163,6 +166,8 @@ pub struct Shard {
     pub catalog_writer: CatalogWriter,
     /// Producer ids to hand out.
     pub producer_ids: ProducerIds,
+    /// Groups whose partition of `__consumer_offsets` is here.
+    pub group_offsets: GroupOffsets,
     /// What the shard has done.
     pub counters: Counters,
     /// Told when the catalog has changed.
@@ -257,6 +262,7 @@ impl Shard {
             links: parts.links,
             catalog_writer: CatalogWriter::default(),
             producer_ids: ProducerIds::default(),
+            group_offsets: GroupOffsets::default(),
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
@@ -279,6 +285,7 @@ impl Shard {
         checkpoint::start(self);
         links::start(self);
         connection::start(self);
+        group_offsets::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }

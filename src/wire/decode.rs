@@ -7,11 +7,13 @@ use bytes::Bytes;
 use kafka_protocol::messages::{
     ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
     DescribeClusterRequest, DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetCommitRequest,
+    OffsetDeleteRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
+use super::offsets;
 use super::shape::{self, ShapeFault};
 use super::shapes::shape_of;
 use super::versions::Api;
@@ -24,14 +26,18 @@ pub enum Request {
     Fetch(Box<FetchRequest>),
     ListOffsets(ListOffsetsRequest),
     Metadata(MetadataRequest),
+    OffsetCommit(OffsetCommitRequest),
+    OffsetFetch(OffsetFetchRequest),
     FindCoordinator(FindCoordinatorRequest),
     ApiVersions(ApiVersionsRequest),
     CreateTopics(CreateTopicsRequest),
     DeleteTopics(DeleteTopicsRequest),
     InitProducerId(InitProducerIdRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
     DescribeConfigs(DescribeConfigsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    OffsetDelete(OffsetDeleteRequest),
     DescribeCluster(DescribeClusterRequest),
 }
 
@@ -67,14 +73,24 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::Fetch => Request::Fetch(Box::new(decode_as(api, version, body)?)),
         Api::ListOffsets => Request::ListOffsets(decode_as(api, version, body)?),
         Api::Metadata => Request::Metadata(decode_as(api, version, body)?),
+        Api::OffsetCommit if version >= offsets::TOPIC_IDS_SINCE => {
+            Request::OffsetCommit(decode_with(api, version, body, offsets::offset_commit)?)
+        }
+        Api::OffsetCommit => Request::OffsetCommit(decode_as(api, version, body)?),
+        Api::OffsetFetch if version >= offsets::TOPIC_IDS_SINCE => {
+            Request::OffsetFetch(decode_with(api, version, body, offsets::offset_fetch)?)
+        }
+        Api::OffsetFetch => Request::OffsetFetch(decode_as(api, version, body)?),
         Api::FindCoordinator => Request::FindCoordinator(decode_as(api, version, body)?),
         Api::ApiVersions => Request::ApiVersions(decode_as(api, version, body)?),
         Api::CreateTopics => Request::CreateTopics(decode_as(api, version, body)?),
         Api::DeleteTopics => Request::DeleteTopics(decode_as(api, version, body)?),
         Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
+        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(decode_as(api, version, body)?)),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
+        Api::OffsetDelete => Request::OffsetDelete(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
     })
 }
@@ -83,12 +99,20 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
 ///
 /// # Errors
 /// As [`decode`].
-pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Result<T, DecodeFault> {
+pub fn decode_as<T: Decodable>(api: Api, version: i16, body: Bytes) -> Result<T, DecodeFault> {
+    decode_with(api, version, body, |body| T::decode(body, api.codec_version(version)))
+}
+
+fn decode_with<T, E: std::fmt::Display>(
+    api: Api,
+    version: i16,
+    mut body: Bytes,
+    decode: impl FnOnce(&mut Bytes) -> Result<T, E>,
+) -> Result<T, DecodeFault> {
     if !api.serves(version) {
         return Err(DecodeFault::Version { api, version });
     }
     shape::check(shape_of(api), version, &body)?;
-    let request = T::decode(&mut body, api.codec_version(version))
-        .map_err(|error| DecodeFault::Codec(error.to_string()))?;
+    let request = decode(&mut body).map_err(|error| DecodeFault::Codec(error.to_string()))?;
     if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
 }

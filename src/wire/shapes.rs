@@ -18,14 +18,18 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::Fetch => &FETCH,
         Api::ListOffsets => &LIST_OFFSETS,
         Api::Metadata => &METADATA,
+        Api::OffsetCommit => &OFFSET_COMMIT,
+        Api::OffsetFetch => &OFFSET_FETCH,
         Api::FindCoordinator => &FIND_COORDINATOR,
         Api::ApiVersions => &API_VERSIONS,
         Api::CreateTopics => &CREATE_TOPICS,
         Api::DeleteTopics => &DELETE_TOPICS,
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
+        Api::TxnOffsetCommit => &TXN_OFFSET_COMMIT,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
+        Api::OffsetDelete => &OFFSET_DELETE,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
     }
 }
@@ -131,6 +135,55 @@ static METADATA: Shape = Shape {
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 
+static OFFSET_COMMIT: Shape = Shape {
+    body: structure(&[
+        text(),                      // group id
+        INT32,                       // generation or member epoch
+        text(),                      // member id
+        text().since(7).nullable(7), // group instance id
+        INT64.since(2).until(4),     // retention time
+        array(&Kind::Nested(&structure(&[
+            text().until(9), // topic name
+            UUID.since(10),  // topic id
+            array(&Kind::Nested(&structure(&[
+                INT32,              // partition
+                INT64,              // committed offset
+                INT32.since(6),     // committed leader epoch
+                text().nullable(0), // metadata
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 8,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static OFFSET_FETCH: Shape = Shape {
+    body: structure(&[
+        text().until(7), // group id
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .until(7)
+        .nullable(2),
+        array(&Kind::Nested(&structure(&[
+            text(),                      // group id
+            text().since(9).nullable(9), // member id
+            INT32.since(9),              // member epoch
+            array(&Kind::Nested(&structure(&[
+                text().until(9),        // topic name
+                UUID.since(10),         // topic id
+                array(&Kind::Fixed(4)), // partitions
+            ])))
+            .nullable(8),
+        ])))
+        .since(8),
+        BOOLEAN.since(7), // require stable
+    ]),
+    flexible_from: 6,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
 static FIND_COORDINATOR: Shape = Shape {
     body: structure(&[
         text().until(3),             // key
@@ -227,6 +280,43 @@ static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
         ]))),
     ]),
     flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static TXN_OFFSET_COMMIT: Shape = Shape {
+    body: structure(&[
+        text(),                      // transactional id
+        text(),                      // group id
+        INT64,                       // producer id
+        INT16,                       // producer epoch
+        INT32.since(3),              // generation or member epoch
+        text().since(3),             // member id
+        text().since(3).nullable(3), // group instance id
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32,              // partition
+                INT64,              // committed offset
+                INT32.since(2),     // committed leader epoch
+                text().nullable(0), // metadata
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static OFFSET_DELETE: Shape = Shape {
+    body: structure(&[
+        text(), // group id
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32, // partition
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 1,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

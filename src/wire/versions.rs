@@ -22,14 +22,18 @@ pub enum Api {
     Fetch = 1,
     ListOffsets = 2,
     Metadata = 3,
+    OffsetCommit = 8,
+    OffsetFetch = 9,
     FindCoordinator = 10,
     ApiVersions = 18,
     CreateTopics = 19,
     DeleteTopics = 20,
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
+    TxnOffsetCommit = 28,
     DescribeConfigs = 32,
     CreatePartitions = 37,
+    OffsetDelete = 47,
     DescribeCluster = 60,
 }
 
@@ -72,14 +76,18 @@ pub const SERVED: &[ApiRow] = &[
     // 11 only adds a timestamp with a meaning (-6); the layout is that of 10.
     ApiRow { codec_max: 10, ..row(Api::ListOffsets, 1, 11, 6) },
     row(Api::Metadata, 0, 13, 9),
+    row(Api::OffsetCommit, 2, 10, 8),
+    row(Api::OffsetFetch, 1, 10, 6),
     row(Api::FindCoordinator, 0, 6, 3),
     row(Api::ApiVersions, 0, 4, 3),
     row(Api::CreateTopics, 2, 7, 5),
     row(Api::DeleteTopics, 1, 6, 4),
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
+    row(Api::TxnOffsetCommit, 0, 5, 3),
     row(Api::DescribeConfigs, 1, 4, 4),
     row(Api::CreatePartitions, 0, 3, 2),
+    row(Api::OffsetDelete, 0, 0, 1),
     row(Api::DescribeCluster, 0, 2, 0),
 ];
 
@@ -229,7 +237,7 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 8, 9, 10, 18, 19, 20, 22, 23, 28, 32, 37, 47, 60]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
@@ -252,14 +260,18 @@ mod tests {
                 (4, 18, 12),
                 (1, 11, 6),
                 (0, 13, 9),
+                (2, 10, 8),
+                (1, 10, 6),
                 (0, 6, 3),
                 (0, 4, 3),
                 (2, 7, 5),
                 (1, 6, 4),
                 (0, 5, 2),
                 (2, 4, 4),
+                (0, 5, 3),
                 (1, 4, 4),
                 (0, 3, 2),
+                (0, 0, 1),
                 (0, 2, 0),
             ]
         );

@@ -37,13 +37,17 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::Fetch => Request::Fetch(Box::new(of.fetch(flexible))),
         Api::ListOffsets => Request::ListOffsets(of.list_offsets(flexible)),
         Api::Metadata => Request::Metadata(of.metadata(flexible)),
+        Api::OffsetCommit => Request::OffsetCommit(of.offset_commit(flexible)),
+        Api::OffsetFetch => Request::OffsetFetch(of.offset_fetch(flexible)),
         Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
         Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
+        Api::OffsetDelete => Request::OffsetDelete(of.offset_delete()),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
+        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(of.txn_offset_commit(flexible))),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
     }
@@ -383,6 +387,10 @@ impl Of<'_> {
         request
     }
 }
+
+mod offsets;
+
+pub(super) use offsets::{offset_commit_10, offset_fetch_10};
 
 /// Unknown tagged fields now and then, numbered above all known ones.
 fn tags(random: &mut Random, flexible: bool) -> BTreeMap<i32, Bytes> {

@@ -1,0 +1,3 @@
+//! The coordinators: rules without I/O and without a clock, kept in internal topics.
+
+pub mod group;

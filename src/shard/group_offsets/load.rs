@@ -1,0 +1,168 @@
+//! Loading partitions of `__consumer_offsets`: the whole log, in order, into [`Groups`].
+//!
+//! Owns which partitions are here. One is read as far as it went when the reading began; commits
+//! are refused until it is done, and markers that are appended meanwhile are taken over after it.
+//! An empty one has nothing to read. Source: KIP-848's coordinator loader, and its replay.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::{Kept, LateMarker, Shard, State, delete_of_topic, newest_of};
+use crate::batch::{BatchHeader, Marker, Records, decompressed_records};
+use crate::coordinator::group::Groups;
+use crate::coordinator::group::record::GroupRecord;
+use crate::ids::{Offset, PartitionIndex, TopicPartition};
+use crate::limits::{INFLATED_BATCH_BYTES_MAX, OFFSETS_LOAD_BYTES};
+use crate::metadata::image::CONSUMER_OFFSETS;
+use crate::shard::read::{self, ReadBounds};
+
+/// Starts the task that loads what the catalog gives this shard, one partition after another.
+pub(super) fn start(shard: &Rc<Shard>) {
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        loop {
+            let seen = shard.catalog_changed.generation();
+            for kept in new_here(&shard) {
+                load(&shard, &kept).await;
+            }
+            shard.catalog_changed.wait(seen).await;
+        }
+    }));
+}
+
+/// The partition if it is here; an empty one is from its first use on.
+pub(super) fn kept(shard: &Shard, id: TopicPartition) -> Option<Rc<Kept>> {
+    let mut all = shard.group_offsets.kept.borrow_mut();
+    if let Some(kept) = all.get(&id.partition).filter(|kept| kept.id == id) {
+        return Some(Rc::clone(kept));
+    }
+    let partition = shard.partition(id)?;
+    let log = partition.log.borrow();
+    if log.log_start() < log.next_offset() {
+        return None;
+    }
+    let kept = Kept::new(id, State::Ready(Groups::default()));
+    all.insert(id.partition, Rc::clone(&kept));
+    Some(kept)
+}
+
+/// Notes every partition that is new here, and returns those that have something to load.
+fn new_here(shard: &Shard) -> Vec<Rc<Kept>> {
+    let image = shard.catalog();
+    let Some(topic) = image.topic(CONSUMER_OFFSETS) else { return Vec::new() };
+    let mut to_load = Vec::new();
+    for index in (0..topic.partition_count()).map(PartitionIndex) {
+        let id = TopicPartition { topic: topic.id, partition: index };
+        if topic.owner(index, shard.context.shards) == Some(shard.id) && kept(shard, id).is_none() {
+            let kept = Kept::new(id, State::Loading(Vec::new()));
+            shard.group_offsets.kept.borrow_mut().insert(index, Rc::clone(&kept));
+            to_load.push(kept);
+        }
+    }
+    to_load
+}
+
+async fn load(shard: &Rc<Shard>, kept: &Rc<Kept>) {
+    let read = read_all(shard, kept.id).await;
+    let mut state = kept.state.borrow_mut();
+    *state = match (read, &mut *state) {
+        (Ok((mut groups, end)), State::Loading(late)) => {
+            let unread = std::mem::take(late).into_iter().filter(|marker| marker.offset >= end);
+            for LateMarker { producer, kind, .. } in unread {
+                groups.marker(producer, kind);
+            }
+            State::Ready(groups)
+        }
+        (Err(error), _) => {
+            tracing::error!(
+                shard = %shard.id,
+                "partition {} of {CONSUMER_OFFSETS} cannot be loaded, its groups are not served: \
+                 {error}",
+                kept.id.partition
+            );
+            State::Failed
+        }
+        (Ok(_), _) => unreachable!("only this ends a loading"),
+    };
+    drop(state);
+    // Topics that were deleted before, or while, this was loaded.
+    let deleted: Vec<_> = shard.catalog().tombstones().map(|tombstone| tombstone.id).collect();
+    for id in deleted {
+        delete_of_topic(shard, kept, id).await;
+    }
+}
+
+/// What the log says up to where it ends now, and that end.
+async fn read_all(shard: &Rc<Shard>, id: TopicPartition) -> io::Result<(Groups, Offset)> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "the partition is gone");
+    let partition = shard.partition(id).ok_or_else(missing)?;
+    let (mut next, end) = {
+        let log = partition.log.borrow();
+        (log.log_start(), log.next_offset())
+    };
+    shard.journal.wait(newest_of(shard, id)).await.map_err(io::Error::other)?;
+    let mut groups = Groups::default();
+    while next < end {
+        let bounds = ReadBounds {
+            offset: next,
+            bound: end,
+            bytes_max: OFFSETS_LOAD_BYTES,
+            at_least_one: true,
+        };
+        let found = read::read(shard, &partition, &bounds).await?;
+        if found.bytes == 0 {
+            // Nothing is kept of the end of what is in segments: on with what is in memory.
+            let written_end = partition.log.borrow().written_end();
+            if next >= written_end {
+                return Err(invalid(next, "nothing can be read"));
+            }
+            next = written_end;
+            continue;
+        }
+        next = take_batches(&mut groups, next, found.slices.concat().into())?;
+        shard.runtime.yield_now().await;
+    }
+    Ok((groups, end))
+}
+
+/// Applies whole batches from `next` on; returns the offset after them.
+fn take_batches(groups: &mut Groups, mut next: Offset, mut batches: Bytes) -> io::Result<Offset> {
+    while !batches.is_empty() {
+        let header = BatchHeader::read(&batches).map_err(|fault| invalid(next, &fault))?;
+        if header.total_bytes() > batches.len() {
+            return Err(invalid(next, "a batch is cut short"));
+        }
+        let batch = batches.split_to(header.total_bytes());
+        let records = decompressed_records(&header, &batch, INFLATED_BATCH_BYTES_MAX)
+            .map_err(|fault| invalid(header.base_offset, &fault))?;
+        if header.is_control() {
+            let marker = Marker::read(&header, &records);
+            if let Some(marker) = marker.map_err(|fault| invalid(header.base_offset, &fault))? {
+                groups.marker(marker.producer_id, marker.kind);
+            }
+        } else {
+            take_records(groups, &header, &records)?;
+        }
+        next = header.last_offset().plus(1);
+    }
+    Ok(next)
+}
+
+fn take_records(groups: &mut Groups, header: &BatchHeader, records: &[u8]) -> io::Result<()> {
+    let producer = header.has_producer_id().then_some(header.producer_id);
+    for record in Records::new(records, header.record_count) {
+        let record = record.map_err(|fault| invalid(header.base_offset, &fault))?;
+        let at = header.record_offset(record.offset_delta);
+        let read = GroupRecord::decode(record.key.unwrap_or(&[]), record.value)
+            .map_err(|fault| invalid(at, &fault))?;
+        groups.apply(at, producer, read);
+    }
+    Ok(())
+}
+
+fn invalid(at: Offset, what: &(impl std::fmt::Display + ?Sized)) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("offset {at}: {what}"))
+}
