@@ -13,6 +13,7 @@ mod calls;
 
 mod codecs;
 mod fetch;
+mod group_offsets;
 mod handshake;
 mod idempotence;
 mod offsets;

@@ -9,4 +9,5 @@
 pub mod batch;
 pub mod broker;
 pub mod client;
+pub mod offsets;
 pub mod requests;

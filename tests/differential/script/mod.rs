@@ -3,6 +3,7 @@
 mod cluster;
 mod coordinators;
 mod fetch;
+mod group_offsets;
 mod offsets;
 mod produce;
 pub mod topics;
@@ -18,6 +19,7 @@ pub fn run(mut peer: Peer) -> Answers {
     fetch::ask(&mut peer);
     offsets::ask(&mut peer);
     coordinators::ask(&mut peer);
+    group_offsets::ask(&mut peer);
     peer.into_answers()
 }
 
