@@ -12,12 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Shard;
-use super::append;
+use super::append::{self, Urgency};
 use super::event::Event;
-use super::message::{Operation, Reply};
+use super::message::{MarkerPart, Operation, Reply, VerifyPart};
 use super::transactions::{self, TxnQuestion};
 use crate::api::find_coordinator::partition_of;
 use crate::api::list_offsets::is_served;
+use crate::batch::header::NO_SEQUENCE;
 use crate::batch::{BatchBuilder, Compression, CompressionTarget, MarkerKind};
 use crate::coordinator::group::Groups;
 use crate::coordinator::group::offsets::{
@@ -30,6 +31,8 @@ use crate::ids::{
     TopicPartition,
 };
 use crate::limits::{GROUPS_PER_TURN_MAX, TOMBSTONES_PER_BATCH_MAX};
+use crate::log::ProducerFacts;
+use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::image::CONSUMER_OFFSETS;
 
 mod load;
@@ -89,6 +92,12 @@ pub enum OffsetsReply {
     Found(Vec<FoundTopic>),
     /// Of a deletion.
     Deleted,
+}
+
+/// A transaction that the partition is in, and what shows it.
+struct Verified<'a> {
+    of: &'a Transaction,
+    guard: Option<VerificationGuard>,
 }
 
 /// The partitions of `__consumer_offsets` that are here.
@@ -175,6 +184,15 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.0.busy.set(false);
         self.0.freed.notify();
+    }
+}
+
+/// A marker was appended in this turn: if it is one of `__consumer_offsets`, it is taken over.
+pub fn marker_appended(shard: &Shard, part: &MarkerPart, offset: Offset) {
+    let image = shard.catalog();
+    if image.topic(CONSUMER_OFFSETS).is_some_and(|topic| topic.id == part.partition.topic) {
+        let offsets = &shard.group_offsets;
+        offsets.marker(part.partition.partition, part.producer_id, part.kind, offset);
     }
 }
 
@@ -277,7 +295,7 @@ async fn write_commit(
     shard: &Rc<Shard>,
     kept: &Rc<Kept>,
     commit: &Commit,
-    transaction: Option<&Transaction>,
+    transaction: Option<&Verified<'_>>,
 ) -> Result<OffsetsReply, ErrorCode> {
     let metadata_max = shard.catalog().broker().offset_metadata_max_bytes;
     let rules = CommitRules {
@@ -303,6 +321,34 @@ async fn commit_in_transaction(
     if owner != shard.id {
         return Err(ErrorCode::NotCoordinator);
     }
+    let guard = verify(shard, id, transaction).await?;
+    let kept = find(shard, &commit.group)?;
+    write_commit(shard, &kept, commit, Some(&Verified { of: transaction, guard })).await
+}
+
+/// Makes sure that the partition is in the transaction, or adds it: what shows that to the log. No
+/// question is asked where the transaction is open in the partition already.
+async fn verify(
+    shard: &Rc<Shard>,
+    id: TopicPartition,
+    transaction: &Transaction,
+) -> Result<Option<VerificationGuard>, ErrorCode> {
+    if transaction.producer_id.0 < 0 {
+        return Err(ErrorCode::InvalidProducerIdMapping);
+    }
+    let part = VerifyPart {
+        partition: id,
+        producer: ProducerFacts {
+            id: transaction.producer_id,
+            epoch: transaction.producer_epoch,
+            base_sequence: NO_SEQUENCE,
+        },
+        strict: transaction.version >= ADDS_SINCE,
+    };
+    let guard = match append::begin_verification(shard, &part).map_err(append_code)? {
+        Verification::NotNeeded => return Ok(None),
+        Verification::Guard(guard) => guard,
+    };
     let question = TxnQuestion {
         transactional_id: Arc::clone(&transaction.id),
         producer_id: transaction.producer_id,
@@ -312,11 +358,9 @@ async fn commit_in_transaction(
     };
     let codes = transactions::add_for_append(shard, question).await;
     match codes.first().copied().unwrap_or(ErrorCode::UnknownServerError) {
-        ErrorCode::None => {}
-        code => return Err(transaction_code(code, transaction.version)),
+        ErrorCode::None => Ok(Some(guard)),
+        code => Err(transaction_code(code, transaction.version)),
     }
-    let kept = find(shard, &commit.group)?;
-    write_commit(shard, &kept, commit, Some(transaction)).await
 }
 
 /// The coordinator's code as TxnOffsetCommit tells it.
@@ -333,19 +377,21 @@ async fn write(
     shard: &Rc<Shard>,
     kept: &Rc<Kept>,
     records: Vec<GroupRecord>,
-    transaction: Option<&Transaction>,
+    transaction: Option<&Verified<'_>>,
 ) -> Result<JournalSequence, ErrorCode> {
     if records.is_empty() {
         return Ok(JournalSequence(0));
     }
-    let batch = batch_of(shard, &records, transaction);
+    let batch = batch_of(shard, &records, transaction.map(|verified| verified.of));
     let limit = shard.partition(kept.id).map(|of| of.topic.borrow().config.max_message_bytes);
     if limit.is_some_and(|limit| batch.len() > limit) {
         return Err(ErrorCode::UnknownServerError);
     }
-    let pending = append::append_internal(shard, kept.id, &batch).await.map_err(append_code)?;
+    let guard = transaction.and_then(|verified| verified.guard);
+    let appended = append::append_internal(shard, kept.id, &batch, Urgency::Usual, guard).await;
+    let pending = appended.map_err(append_code)?;
     let base = pending.appended.base_offset;
-    let producer = transaction.map(|transaction| transaction.producer_id);
+    let producer = transaction.map(|verified| verified.of.producer_id);
     if let State::Ready(groups) = &mut *kept.state.borrow_mut() {
         for (delta, record) in (0..).zip(records) {
             groups.apply(base.plus(delta), producer, record);
@@ -360,7 +406,7 @@ fn batch_of(shard: &Shard, records: &[GroupRecord], transaction: Option<&Transac
     let target = CompressionTarget::of(codec.unwrap_or(Compression::None));
     let mut batch = BatchBuilder::new(target);
     if let Some(of) = transaction {
-        batch = batch.producer(of.producer_id, of.producer_epoch, -1).transactional();
+        batch = batch.producer(of.producer_id, of.producer_epoch, NO_SEQUENCE).transactional();
     }
     let now_ms = shard.runtime.wall_ms();
     for record in records {

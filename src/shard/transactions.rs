@@ -1,4 +1,7 @@
-//! Questions to the transaction coordinator.
+//! The way from a partition to the coordinator of a transaction.
+//!
+//! Owns the question that comes before the first batch of a transaction in a partition. Nobody
+//! coordinates transactions yet: the answer is that the coordinator is not available.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,22 +10,22 @@ use super::Shard;
 use crate::error_code::ErrorCode;
 use crate::ids::{ProducerEpoch, ProducerId};
 
-/// Adds partitions to a transaction, or checks that they are in it.
+/// Whether these partitions are part of a producer's transaction, or may become it.
 #[derive(Clone, Debug)]
 pub struct TxnQuestion {
     /// The transactional id.
     pub transactional_id: Arc<str>,
-    /// Its producer.
+    /// Its producer id.
     pub producer_id: ProducerId,
-    /// The producer's epoch.
+    /// Its epoch.
     pub producer_epoch: ProducerEpoch,
-    /// The partitions, by topic name.
+    /// Topics and partitions.
     pub partitions: Vec<(Arc<str>, i32)>,
-    /// Check only.
+    /// Whether nothing is to be added.
     pub verify_only: bool,
 }
 
-/// One code per partition, as the coordinator says it.
+/// Adds partitions to a transaction, or checks that they are in it: one code per partition.
 pub async fn add_for_append(_shard: &Rc<Shard>, question: TxnQuestion) -> Vec<ErrorCode> {
     vec![ErrorCode::CoordinatorNotAvailable; question.partitions.len()]
 }
