@@ -76,10 +76,11 @@ fn features_follow_the_version(cluster: &Cluster) {
             .collect();
         let metadata_version = ("metadata.version".to_owned(), 7, 30);
         let kraft_version = ("kraft.version".to_owned(), 0, 1);
+        let transaction_version = ("transaction.version".to_owned(), 0, 2);
         match version {
             0..=2 => assert_eq!(supported, []),
             3 => assert_eq!(supported, [metadata_version]),
-            _ => assert_eq!(supported, [metadata_version, kraft_version]),
+            _ => assert_eq!(supported, [metadata_version, kraft_version, transaction_version]),
         }
         if version >= 3 {
             let finalized: Vec<_> = response
@@ -87,8 +88,9 @@ fn features_follow_the_version(cluster: &Cluster) {
                 .iter()
                 .map(|f| (f.name.to_string(), f.max_version_level, f.min_version_level))
                 .collect();
-            assert_eq!(finalized, [("metadata.version".to_owned(), 30, 30)]);
-            assert!(response.finalized_features_epoch >= 0);
+            let expected = [("metadata.version", 30, 30), ("transaction.version", 2, 2)];
+            assert_eq!(finalized, expected.map(|(name, max, min)| (name.to_owned(), max, min)));
+            assert!(response.finalized_features_epoch > 0);
         }
     }
 }
