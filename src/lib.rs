@@ -41,6 +41,7 @@
 //! - [`journal`]: framing, ring, images, manifest: what is acknowledged and not yet in segments.
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
+//! - [`coordinator`]: transactional ids and groups: what their internal topics mean.
 //! - [`tools`]: looking at the files of a stopped broker.
 //! - [`ids`], [`error_code`], [`limits`]: numbers with names, answers with codes, every bound.
 //!
@@ -107,6 +108,7 @@ pub mod batch;
 pub mod broker;
 pub mod cli;
 pub mod config;
+pub mod coordinator;
 pub mod crash;
 pub mod error_code;
 pub mod ids;
