@@ -216,7 +216,8 @@ mod tests {
                 .iter()
                 .flat_map(|topic| {
                     let partitions = topic.results_by_partition.iter();
-                    partitions.map(|p| (topic.name.as_str(), p.partition_index, p.partition_error_code))
+                    partitions
+                        .map(|p| (topic.name.as_str(), p.partition_index, p.partition_error_code))
                 })
                 .collect();
             assert_eq!(found, [("a", 1, 0), ("a", 0, fenced), ("b", 2, 120)]);

@@ -22,6 +22,7 @@ pub mod producer_ids;
 pub mod read;
 pub mod rings;
 pub mod space;
+pub mod transactions;
 pub mod watch;
 pub mod write_behind;
 
@@ -58,6 +59,7 @@ use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
 use space::SpaceWatch;
+use transactions::Transactions;
 use write_behind::WriteBehind;
 
 /// What all shards know and nobody changes.
@@ -163,6 +165,8 @@ pub struct Shard {
     pub catalog_writer: CatalogWriter,
     /// Producer ids to hand out.
     pub producer_ids: ProducerIds,
+    /// The coordinator of transactional ids.
+    pub transactions: Transactions,
     /// What the shard has done.
     pub counters: Counters,
     /// Told when the catalog has changed.
@@ -238,8 +242,9 @@ impl Shard {
     /// A shard that has its partitions and does nothing yet.
     #[must_use]
     pub fn new(parts: Parts) -> Rc<Shard> {
-        let split = parts.context.config.memory_split();
-        let slots = parts.context.config.max_incremental_fetch_session_cache_slots;
+        let config = Arc::clone(&parts.context.config);
+        let split = config.memory_split();
+        let slots = config.max_incremental_fetch_session_cache_slots;
         let recovered =
             parts.recovered.into_iter().map(|partition| (partition.row.tp, partition)).collect();
         let shard = Rc::new(Shard {
@@ -257,6 +262,7 @@ impl Shard {
             links: parts.links,
             catalog_writer: CatalogWriter::default(),
             producer_ids: ProducerIds::default(),
+            transactions: Transactions::new(&config),
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
@@ -278,6 +284,7 @@ impl Shard {
         write_behind::start(self);
         checkpoint::start(self);
         links::start(self);
+        transactions::start(self);
         connection::start(self);
         if self.id == ShardId(0) {
             space::start(self);

@@ -5,11 +5,11 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest,
-    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, DescribeTransactionsRequest, EndTxnRequest, FetchRequest,
-    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
-    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
+    CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeTransactionsRequest, EndTxnRequest, FetchRequest, FindCoordinatorRequest,
+    InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
 

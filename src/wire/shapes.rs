@@ -315,10 +315,10 @@ static DESCRIBE_TRANSACTIONS: Shape = Shape {
 
 static LIST_TRANSACTIONS: Shape = Shape {
     body: structure(&[
-        array(&Kind::Text),           // states
-        array(&Kind::Fixed(8)),       // producer ids
-        INT64.since(1),               // duration
-        text().nullable(2).since(2),  // transactional id pattern
+        array(&Kind::Text),          // states
+        array(&Kind::Fixed(8)),      // producer ids
+        INT64.since(1),              // duration
+        text().nullable(2).since(2), // transactional id pattern
     ]),
     flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_MAX,

@@ -106,6 +106,12 @@ pub const FEATURES: &[Feature] = &[
     Feature { name: "transaction.version", min: 0, max: 2, finalized: 2 },
 ];
 
+/// The level in force of a feature; 0 if there is none of that name.
+#[must_use]
+pub fn finalized_level(name: &str) -> i16 {
+    FEATURES.iter().find(|feature| feature.name == name).map_or(0, |feature| feature.finalized)
+}
+
 impl Api {
     /// The API with this key, if served.
     #[must_use]

@@ -1,0 +1,115 @@
+//! What happens to transactional ids by time alone: open transactions are aborted after their
+//! timeout, ids that nobody uses are forgotten.
+//!
+//! Owns one task per shard for both. The rules are the coordinator's; here are the intervals, and
+//! the batches of tombstones. Source: spec §3.4.
+
+use std::rc::Rc;
+
+use super::{append_records, go_on, write_out};
+use crate::coordinator::txn::Write;
+use crate::io::Monotonic;
+use crate::limits::TOMBSTONE_BATCH_BYTES;
+use crate::shard::{Shard, producer_ids};
+
+/// Starts the task.
+pub fn start(shard: &Rc<Shard>) {
+    let config = &shard.context.config;
+    let interval = |ms: i32| u64::try_from(ms).unwrap_or(0).max(1);
+    let abort_ms = interval(config.transaction_abort_timed_out_interval_ms);
+    let expire_ms = interval(config.transaction_remove_expired_interval_ms);
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        let now = shard.runtime.now();
+        let mut abort_due = now.plus_ms(abort_ms);
+        let mut expire_due = now.plus_ms(expire_ms);
+        while !shard.is_stopping() {
+            shard.runtime.sleep_until(abort_due.min(expire_due)).await;
+            if is_due(&shard, &mut abort_due, abort_ms) {
+                abort_timed_out(&shard).await;
+            }
+            if is_due(&shard, &mut expire_due, expire_ms) {
+                forget_expired(&shard).await;
+            }
+        }
+    }));
+}
+
+/// Whether `due` has come; it then moves on.
+fn is_due(shard: &Shard, due: &mut Monotonic, interval_ms: u64) -> bool {
+    let now = shard.runtime.now();
+    let come = *due <= now;
+    if come {
+        *due = now.plus_ms(interval_ms);
+    }
+    come
+}
+
+async fn abort_timed_out(shard: &Rc<Shard>) {
+    // A second time if producer ids were wanted and none was at hand.
+    for _ in 0..2 {
+        let mut short = false;
+        let mut fresh = || {
+            let id = shard.producer_ids.take();
+            short |= id.is_none();
+            id
+        };
+        let now_ms = shard.runtime.wall_ms();
+        let writes = shard.transactions.coordinator.borrow_mut().timed_out(now_ms, &mut fresh);
+        for write in writes {
+            tracing::info!(transactional_id = %write.transactional_id, "a transaction timed out");
+            let aborting = Rc::clone(shard);
+            shard.runtime.spawn(Box::pin(async move {
+                // What failed is found again by the next sweep.
+                let _ = write_out(&aborting, write).await;
+            }));
+        }
+        if !short || producer_ids::reserve(shard).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn forget_expired(shard: &Rc<Shard>) {
+    let now_ms = shard.runtime.wall_ms();
+    let mut tombstones = shard.transactions.coordinator.borrow_mut().expired(now_ms);
+    tombstones.sort_by_key(|write| write.partition);
+    let batches = tombstones.into_iter().fold(Vec::new(), into_batches);
+    for batch in batches {
+        let partition = batch.writes[0].partition;
+        let outcome = append_records(shard, partition, true, &batch.writes).await;
+        for write in batch.writes {
+            let now_ms = shard.runtime.wall_ms();
+            let mut coordinator = shard.transactions.coordinator.borrow_mut();
+            let written = coordinator.written(write.ticket, outcome, now_ms);
+            drop(coordinator);
+            // An id whose tombstone failed lives on.
+            let _ = go_on(shard, written);
+        }
+    }
+}
+
+/// Tombstones of one partition that go into one batch.
+struct TombstoneBatch {
+    writes: Vec<Write>,
+    bytes: usize,
+}
+
+fn into_batches(mut batches: Vec<TombstoneBatch>, write: Write) -> Vec<TombstoneBatch> {
+    let bytes = write.key.len() + TOMBSTONE_OVERHEAD_BYTES;
+    match batches.last_mut() {
+        Some(last)
+            if last.writes[0].partition == write.partition
+                && last.bytes + bytes <= TOMBSTONE_BATCH_BYTES =>
+        {
+            last.bytes += bytes;
+            last.writes.push(write);
+        }
+        _ => batches.push(TombstoneBatch { writes: vec![write], bytes }),
+    }
+    batches
+}
+
+/// What a record without a value takes besides its key, at most.
+const TOMBSTONE_OVERHEAD_BYTES: usize = 21;
