@@ -46,6 +46,10 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Batches remembered per producer and partition, as in Apache Kafka.
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
 
+/// Producers whose first transactional batch waits for its coordinator's word, per partition; the
+/// oldest are forgotten beyond it, and their batches sent again.
+pub const VERIFICATIONS_PER_PARTITION_MAX: usize = 10_000;
+
 /// Most bytes a compressed batch may inflate to: far above what any client sends, far below what
 /// would hurt. Inflating beyond it refuses the batch.
 pub const INFLATED_BATCH_BYTES_MAX: usize = 1024 * 1024 * 1024;
@@ -179,3 +183,13 @@ pub const TRANSACTION_SWEEP_WRITES_MAX: usize = 1_000;
 
 /// Largest compiled pattern of a ListTransactions request; a larger one is refused as no pattern.
 pub const TRANSACTIONAL_ID_PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Markers of one message appended in one turn before other work of the shard comes.
+pub const MARKERS_PER_TURN_MAX: usize = 1024;
+
+/// Pause before the coordinator is asked again whether a batch may open a transaction while the
+/// one before is ending, as in Apache Kafka; only where requests are not held.
+pub const CONCURRENT_TRANSACTIONS_RETRY_MS: u64 = 20;
+
+/// Longest time it is asked again, as in Apache Kafka.
+pub const CONCURRENT_TRANSACTIONS_RETRY_MS_MAX: u64 = 100;

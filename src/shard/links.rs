@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
-use super::{Shard, append, catalog, connection, offsets, read, transactions, watch};
+use super::{Shard, append, catalog, connection, markers, offsets, read, transactions, watch};
 use crate::ids::ShardId;
 use crate::io::mailbox::{Envelope, Lane, Mailbox, OutsideSender};
 use crate::limits::MESSAGES_PER_TURN_MAX;
@@ -159,6 +159,13 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
 async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
     match operation {
         Operation::Append(parts) => Reply::Appended(append::append_durably(shard, parts).await),
+        Operation::Verify(parts) => {
+            let verify = |part| append::begin_verification(shard, part);
+            Reply::Verified(parts.iter().map(verify).collect())
+        }
+        Operation::WriteMarkers(parts) => {
+            Reply::Markers(markers::write_markers(shard, parts).await)
+        }
         Operation::Read(parts) => Reply::Read(read::read_parts(shard, &parts).await),
         // A shard watches its own partitions directly; this is never sent to itself.
         Operation::Watch { .. } => Reply::Done(true),
@@ -191,10 +198,12 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
 fn lane_of(operation: &Operation) -> Lane {
     match operation {
         Operation::Append(_)
+        | Operation::Verify(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
         | Operation::EpochEnds(_) => Lane::Request,
         Operation::Watch { .. }
+        | Operation::WriteMarkers(_)
         | Operation::Transaction(_)
         | Operation::Catalog(_)
         | Operation::Publish(_)

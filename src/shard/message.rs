@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::batch::ValidBatch;
+use crate::batch::{MarkerKind, ValidBatch};
 use crate::coordinator::txn::{
     AddPartitions, Description, EndTxn, Identity, InitProducerId, ListFilter, Listing,
 };
 use crate::error_code::ErrorCode;
-use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition};
+use crate::log::ProducerFacts;
+use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
 use crate::wire::gather::DivergingEpoch;
@@ -61,6 +63,10 @@ pub enum Message {
 pub enum Operation {
     /// Append these batches, in order; answered when they are durable.
     Append(Vec<AppendPart>),
+    /// Begin the verification of these transactional batches, in order.
+    Verify(Vec<VerifyPart>),
+    /// Append these markers, in order; answered when they are durable.
+    WriteMarkers(Vec<MarkerPart>),
     /// Read what is readable now.
     Read(ReadParts),
     /// Send one wake when a bound of any of these has moved past what the fetch has seen.
@@ -90,7 +96,11 @@ pub enum Operation {
 #[derive(Debug)]
 pub enum Reply {
     /// To [`Operation::Append`], one per part.
-    Appended(Vec<Result<Appended, ErrorCode>>),
+    Appended(Vec<Result<Appended, AppendRefusal>>),
+    /// To [`Operation::Verify`], one per part.
+    Verified(Vec<Result<Verification, ErrorCode>>),
+    /// To [`Operation::WriteMarkers`], one per part.
+    Markers(Vec<ErrorCode>),
     /// To [`Operation::Read`], one per part.
     Read(Vec<ReadOutcome>),
     /// To [`Operation::ListOffsets`], one per query.
@@ -112,6 +122,37 @@ pub struct AppendPart {
     pub partition: TopicPartition,
     /// The validated batch.
     pub batch: ValidBatch,
+    /// What its verification gave, if it is transactional and needed one.
+    pub guard: Option<VerificationGuard>,
+}
+
+/// A transactional batch that is to be appended to a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerifyPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// What the batch says of its producer.
+    pub producer: ProducerFacts,
+    /// Whether the producer's epoch rises with every transaction.
+    pub strict: bool,
+}
+
+/// A marker for one partition.
+#[derive(Clone, Debug)]
+pub struct MarkerPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// Commit or abort.
+    pub kind: MarkerKind,
+    /// The producer whose transaction ends.
+    pub producer_id: ProducerId,
+    /// Its epoch.
+    pub producer_epoch: ProducerEpoch,
+    /// Epoch of the coordinator that decided.
+    pub coordinator_epoch: i32,
+    /// Below 2: a marker may carry the epoch of the transaction it ends. From 2 on its epoch is
+    /// higher.
+    pub transaction_version: i16,
 }
 
 /// Where a batch went.
@@ -123,6 +164,21 @@ pub struct Appended {
     pub log_append_time_ms: i64,
     /// Log start of the partition.
     pub log_start: Offset,
+}
+
+/// A batch that was not appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppendRefusal {
+    /// The code for the client.
+    pub code: ErrorCode,
+    /// Log start of the partition; -1 where the answer names none.
+    pub log_start: Offset,
+}
+
+impl From<ErrorCode> for AppendRefusal {
+    fn from(code: ErrorCode) -> AppendRefusal {
+        AppendRefusal { code, log_start: Offset(-1) }
+    }
 }
 
 /// Reads of one fetch on one shard.

@@ -14,6 +14,7 @@ pub mod fetch_session;
 pub mod files;
 pub mod kafka_files;
 pub mod links;
+pub mod markers;
 pub mod memory;
 pub mod message;
 pub mod offsets;
@@ -434,8 +435,16 @@ impl Shard {
     /// # Errors
     /// 56 while the disk is full, or after this shard's storage or anybody's sync has failed.
     pub fn check_writable(&self) -> Result<(), ErrorCode> {
+        if self.space.is_full() { Err(ErrorCode::KafkaStorageError) } else { self.check_sound() }
+    }
+
+    /// Whether anything can be taken at all, full disk or not.
+    ///
+    /// # Errors
+    /// 56 after this shard's storage or anybody's sync has failed.
+    pub fn check_sound(&self) -> Result<(), ErrorCode> {
         let failed = self.failed.get() || self.space.sync_has_failed();
-        if failed || self.space.is_full() || self.journal.failure().is_some() {
+        if failed || self.journal.failure().is_some() {
             Err(ErrorCode::KafkaStorageError)
         } else {
             Ok(())

@@ -8,8 +8,10 @@ use std::rc::Rc;
 
 use super::{append_records, go_on, write_out};
 use crate::coordinator::txn::Write;
+use crate::error_code::ErrorCode;
 use crate::io::Monotonic;
-use crate::limits::TOMBSTONE_BATCH_BYTES;
+use crate::limits::{TOMBSTONE_BATCH_BYTES, TRANSACTION_SWEEP_WRITES_MAX};
+use crate::shard::event::Slot;
 use crate::shard::{Shard, producer_ids};
 
 /// Starts the task.
@@ -47,8 +49,8 @@ fn is_due(shard: &Shard, due: &mut Monotonic, interval_ms: u64) -> bool {
 }
 
 async fn abort_timed_out(shard: &Rc<Shard>) {
-    // A second time if producer ids were wanted and none was at hand.
-    for _ in 0..2 {
+    let mut may_reserve = true;
+    loop {
         let mut short = false;
         let mut fresh = || {
             let id = shard.producer_ids.take();
@@ -57,37 +59,67 @@ async fn abort_timed_out(shard: &Rc<Shard>) {
         };
         let now_ms = shard.runtime.wall_ms();
         let writes = shard.transactions.coordinator.borrow_mut().timed_out(now_ms, &mut fresh);
-        for write in writes {
-            tracing::info!(transactional_id = %write.transactional_id, "a transaction timed out");
-            let aborting = Rc::clone(shard);
-            shard.runtime.spawn(Box::pin(async move {
-                // What failed is found again by the next sweep.
-                let _ = write_out(&aborting, write).await;
-            }));
-        }
-        if !short || producer_ids::reserve(shard).await.is_err() {
+        let all = writes.len() < TRANSACTION_SWEEP_WRITES_MAX;
+        write_all(shard, writes).await;
+        // Once more if producer ids were wanted and none was at hand.
+        let reserved = short && may_reserve && producer_ids::reserve(shard).await.is_ok();
+        may_reserve &= !short;
+        if all && !reserved {
             return;
         }
     }
 }
 
+/// Appends all of them at the same time, and waits for all.
+async fn write_all(shard: &Rc<Shard>, writes: Vec<Write>) {
+    let written: Vec<Rc<Slot<()>>> = writes
+        .into_iter()
+        .map(|write| {
+            tracing::info!(transactional_id = %write.transactional_id, "a transaction timed out");
+            let slot = Slot::new();
+            let (filled, aborting) = (Rc::clone(&slot), Rc::clone(shard));
+            shard.runtime.spawn(Box::pin(async move {
+                // What failed is found again by the next sweep.
+                let _ = write_out(&aborting, write).await;
+                filled.fill(());
+            }));
+            slot
+        })
+        .collect();
+    for slot in written {
+        slot.take().await;
+    }
+}
+
 async fn forget_expired(shard: &Rc<Shard>) {
-    let now_ms = shard.runtime.wall_ms();
-    let mut tombstones = shard.transactions.coordinator.borrow_mut().expired(now_ms);
-    tombstones.sort_by_key(|write| write.partition);
-    let batches = tombstones.into_iter().fold(Vec::new(), into_batches);
-    for batch in batches {
-        let partition = batch.writes[0].partition;
-        let outcome = append_records(shard, partition, true, &batch.writes).await;
-        for write in batch.writes {
-            let now_ms = shard.runtime.wall_ms();
-            let mut coordinator = shard.transactions.coordinator.borrow_mut();
-            let written = coordinator.written(write.ticket, outcome, now_ms);
-            drop(coordinator);
-            // An id whose tombstone failed lives on.
-            let _ = go_on(shard, written);
+    loop {
+        let now_ms = shard.runtime.wall_ms();
+        let mut tombstones = shard.transactions.coordinator.borrow_mut().expired(now_ms);
+        let count = tombstones.len();
+        tombstones.sort_by_key(|write| write.partition);
+        let mut failed = false;
+        for batch in tombstones.into_iter().fold(Vec::new(), into_batches) {
+            failed |= write_tombstones(shard, batch).await.is_err();
+        }
+        // Those that failed live on, and would be found again at once.
+        if count < TRANSACTION_SWEEP_WRITES_MAX || failed {
+            return;
         }
     }
+}
+
+async fn write_tombstones(shard: &Rc<Shard>, batch: TombstoneBatch) -> Result<(), ErrorCode> {
+    let partition = batch.writes[0].partition;
+    let outcome = append_records(shard, partition, true, &batch.writes).await;
+    for write in batch.writes {
+        let now_ms = shard.runtime.wall_ms();
+        let mut coordinator = shard.transactions.coordinator.borrow_mut();
+        let written = coordinator.written(write.ticket, outcome, now_ms);
+        drop(coordinator);
+        // Nobody asked for it; an id whose tombstone failed lives on.
+        let _ = go_on(shard, written);
+    }
+    outcome
 }
 
 /// Tombstones of one partition that go into one batch.
