@@ -42,6 +42,7 @@
 //! - [`coordinator`]: groups and their offsets, as rules without I/O.
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
+//! - [`coordinator`]: transactional ids and groups: what their internal topics mean.
 //! - [`tools`]: looking at the files of a stopped broker.
 //! - [`ids`], [`error_code`], [`limits`]: numbers with names, answers with codes, every bound.
 //!
@@ -99,6 +100,7 @@
 //! - `getrandom`: secrets and ids.
 //! - `futures-lite`: the first of two futures, and tests.
 //! - `signal-hook`: SIGTERM and SIGINT as events.
+//! - `regex`: patterns of transactional ids, in linear time and bounded space.
 //! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `proptest`, `tempfile`: tests only; so is `rdkafka`, as a client that everyone uses.

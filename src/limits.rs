@@ -84,6 +84,28 @@ pub const MESSAGES_PER_TURN_MAX: usize = 256;
 /// Producer ids reserved at once, as in Apache Kafka.
 pub const PRODUCER_ID_BLOCK: i64 = 1000;
 
+/// Requests about transactional ids that one shard holds back at once, while a transition is
+/// pending; further ones are refused as Kafka refuses all of them.
+pub const TXN_REQUESTS_HELD_MAX: usize = 10_000;
+
+/// Pause before the end of a transaction is appended again after its append failed.
+pub const TXN_APPEND_RETRY_MS: u64 = 1_000;
+
+/// First pause before markers are sent again that a shard could not write.
+pub const MARKER_RETRY_MS_MIN: u64 = 50;
+
+/// Longest pause between two attempts to write the same markers.
+pub const MARKER_RETRY_MS_MAX: u64 = 1_000;
+
+/// Bytes of an internal topic read in one turn while a coordinator loads it.
+pub const COORDINATOR_LOAD_BYTES: usize = 256 * 1024;
+
+/// Bytes of one batch of tombstones of expired transactional ids, as in Apache Kafka.
+pub const TOMBSTONE_BATCH_BYTES: usize = 16 * 1024;
+
+/// Largest response that a command takes from a broker.
+pub const CLIENT_RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
+
 /// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
@@ -163,6 +185,13 @@ pub const TOMBSTONES_PER_BATCH_MAX: usize = 1_000;
 
 /// Groups looked through for expired offsets before other work of the shard has its turn.
 pub const GROUPS_PER_TURN_MAX: usize = 100;
+
+/// Most aborts or tombstones that one sweep over transactional ids begins: a turn stays short
+/// after a long stop, when everything is due at once.
+pub const TRANSACTION_SWEEP_WRITES_MAX: usize = 1_000;
+
+/// Largest compiled pattern of a ListTransactions request; a larger one is refused as no pattern.
+pub const TRANSACTIONAL_ID_PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Markers of one message appended in one turn before other work of the shard comes.
 pub const MARKERS_PER_TURN_MAX: usize = 1024;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::batch::{MarkerKind, ValidBatch};
+use crate::coordinator::txn::{
+    AddPartitions, Description, EndTxn, Identity, InitProducerId, ListFilter, Listing,
+};
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition};
 use crate::log::ProducerFacts;
@@ -44,6 +47,11 @@ pub enum Message {
     Connection(crate::io::listener::Accepted),
     /// The process is stopping.
     Stop,
+    /// The client of a request is gone: do not hold it any longer.
+    Revoke {
+        /// The request's number at the shard that sends this.
+        number: u64,
+    },
     /// The fetch is over: forget what it watches.
     Unwatch {
         /// The fetch's number at the shard that sends this.
@@ -75,6 +83,8 @@ pub enum Operation {
     EpochEnds(Vec<EpochQuery>),
     /// Commit, fetch or delete offsets of a group that is kept on that shard.
     GroupOffsets(Box<OffsetsRequest>),
+    /// Answer for a transactional id, or for all of this shard.
+    Transaction(TxnRequest),
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -102,6 +112,8 @@ pub enum Reply {
     EpochEnds(Vec<EpochAnswer>),
     /// To [`Operation::GroupOffsets`].
     GroupOffsets(Result<OffsetsReply, ErrorCode>),
+    /// To [`Operation::Transaction`].
+    Transaction(TxnReply),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.
@@ -284,6 +296,36 @@ pub struct EpochAnswer {
     pub epoch: LeaderEpoch,
     /// Its end, -1 if unknown.
     pub end_offset: Offset,
+}
+
+/// What is asked of a transaction coordinator.
+#[derive(Clone, Debug)]
+pub enum TxnRequest {
+    /// Who may produce under a transactional id.
+    InitProducerId(InitProducerId),
+    /// Add partitions to a transaction.
+    Add(AddPartitions),
+    /// Say whether partitions are in a transaction.
+    Verify(AddPartitions),
+    /// Commit or abort.
+    End(EndTxn),
+    /// Describe a transactional id.
+    Describe(Arc<str>),
+    /// List the transactional ids of this shard.
+    List(ListFilter),
+}
+
+/// What a transaction coordinator answers.
+#[derive(Clone, Debug)]
+pub enum TxnReply {
+    /// To InitProducerId and to End.
+    Identity(Result<Identity, ErrorCode>),
+    /// To Add and to Verify, one per partition.
+    Partitions(Vec<ErrorCode>),
+    /// To Describe.
+    Described(Result<Description, ErrorCode>),
+    /// To List.
+    Listed(Result<Listing, ErrorCode>),
 }
 
 /// A change of the catalog.

@@ -62,6 +62,7 @@ use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
 use space::SpaceWatch;
+use transactions::Transactions;
 use write_behind::WriteBehind;
 
 /// What all shards know and nobody changes.
@@ -169,6 +170,8 @@ pub struct Shard {
     pub producer_ids: ProducerIds,
     /// Groups whose partition of `__consumer_offsets` is here.
     pub group_offsets: GroupOffsets,
+    /// The coordinator of transactional ids.
+    pub transactions: Transactions,
     /// What the shard has done.
     pub counters: Counters,
     /// Told when the catalog has changed.
@@ -244,8 +247,9 @@ impl Shard {
     /// A shard that has its partitions and does nothing yet.
     #[must_use]
     pub fn new(parts: Parts) -> Rc<Shard> {
-        let split = parts.context.config.memory_split();
-        let slots = parts.context.config.max_incremental_fetch_session_cache_slots;
+        let config = Arc::clone(&parts.context.config);
+        let split = config.memory_split();
+        let slots = config.max_incremental_fetch_session_cache_slots;
         let recovered =
             parts.recovered.into_iter().map(|partition| (partition.row.tp, partition)).collect();
         let shard = Rc::new(Shard {
@@ -264,6 +268,7 @@ impl Shard {
             catalog_writer: CatalogWriter::default(),
             producer_ids: ProducerIds::default(),
             group_offsets: GroupOffsets::default(),
+            transactions: Transactions::new(&config),
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
@@ -285,6 +290,7 @@ impl Shard {
         write_behind::start(self);
         checkpoint::start(self);
         links::start(self);
+        transactions::start(self);
         connection::start(self);
         group_offsets::start(self);
         if self.id == ShardId(0) {
