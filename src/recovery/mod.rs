@@ -121,6 +121,7 @@ pub async fn recover(
         notes: Vec::new(),
         partitions: BTreeMap::new(),
         image_damaged: false,
+        stopped_cleanly: false,
         highest_epoch: manifest.as_ref().map_or(LeaderEpoch(0), |manifest| manifest.highest_epoch),
         highest_sequence: manifest
             .as_ref()
@@ -140,6 +141,7 @@ pub async fn recover(
             }
         }
     }
+    recovery.stopped_cleanly = rings.is_empty();
     let starts = recovery.log_starts(&rings).await?;
     recovery.open_partitions(rows, &starts).await?;
     for ring in &rings {
@@ -166,6 +168,8 @@ struct Recovery<'a> {
     notes: Vec<String>,
     partitions: BTreeMap<TopicPartition, PartitionRecovery>,
     image_damaged: bool,
+    /// Every shard's image was written by a clean stop.
+    stopped_cleanly: bool,
     highest_epoch: LeaderEpoch,
     highest_sequence: JournalSequence,
     batches_replayed: u64,
@@ -350,6 +354,7 @@ impl Recovery<'_> {
             topic: topic.name.to_string(),
             name,
             accepts_loss,
+            stopped_cleanly: self.stopped_cleanly,
             segments: crate::log::segments::SegmentRules {
                 segment_bytes: u64::from(topic.config.segment_bytes),
                 segment_ms: topic.config.segment_ms,

@@ -35,6 +35,8 @@ pub struct Rules {
     pub name: String,
     /// Whether the operator accepts that records of this partition are lost.
     pub accepts_loss: bool,
+    /// The last boot synced everything; otherwise its last sync may have failed.
+    pub stopped_cleanly: bool,
     /// When new segments roll.
     pub segments: SegmentRules,
     /// Wall clock now.
@@ -168,9 +170,11 @@ impl PartitionRecovery {
                 SegmentFile::TimeIndex => Some(u64::from(row.time_index_bytes)),
                 SegmentFile::TransactionIndex => Some(u64::from(row.transaction_index_bytes)),
             };
+            // A length that a failed sync has lost is still there to read: it is set once more.
+            let set_again = *base == row.segment_base && !self.rules.stopped_cleanly;
             match keep {
                 None => disk.remove(&path).await?,
-                Some(kept) if kept < *length => {
+                Some(kept) if kept < *length || set_again && kept == *length => {
                     let mode = OpenMode { write: true, ..OpenMode::default() };
                     let file = disk.open(&path, mode).await?;
                     file.set_length(kept).await?;

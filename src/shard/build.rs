@@ -55,6 +55,9 @@ pub async fn prepare(
     data_dir: &Path,
     kernel_boot_id: &str,
 ) -> Result<Started, String> {
+    // What the process before wrote last may be there to read and yet not be durable. A start acts
+    // on what it reads, directories are removed for good: no power loss may undo the reason later.
+    disk.sync_filesystem().await.map_err(|error| format!("{}: {error}", data_dir.display()))?;
     check_format(disk, data_dir).await?;
     let mut random = || runtime.random();
     let cluster_id = new_cluster_id(&mut random);

@@ -281,7 +281,9 @@ fn row_at_written_end(partition: &Partition) -> PartitionRow {
             row.segment_bytes = active.written_bytes;
             (row.index_bytes, row.time_index_bytes) = active.index_bytes_on_disk;
         }
-        (Some(_), Some((&base, sealed))) if base != row.segment_base => {
+        (Some(_), Some((&base, sealed)))
+            if base != row.segment_base || sealed.bytes != row.segment_bytes =>
+        {
             row.segment_base = base;
             row.segment_bytes = sealed.bytes;
             // A segment sealed in this boot has its whole index in memory and on disk.

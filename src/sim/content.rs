@@ -83,7 +83,7 @@ impl Content {
     }
 
     fn put_page(&mut self, number: u64, page: Arc<[u8; PAGE_BYTES]>) {
-        if page.iter().any(|&byte| byte != 0) {
+        if *page != [0; PAGE_BYTES] {
             self.pages.insert(number, page);
         }
     }

@@ -36,8 +36,14 @@ pub fn batch(
     }
     for record in records {
         let mut value = record.0.to_be_bytes().to_vec();
-        let filler = random.next();
-        value.extend((0..value_bytes).map(|index| (filler >> (index % 57)) as u8 ^ index as u8));
+        let (end, filler) = (value.len() + value_bytes, random.next());
+        // No two stretches of it are alike: a page that is lost or moved shows.
+        for index in 0..value_bytes.div_ceil(8) as u64 {
+            value.extend_from_slice(
+                &filler.rotate_left((index % 57) as u32).wrapping_add(index).to_ne_bytes(),
+            );
+        }
+        value.truncate(end);
         builder.push(now_ms - random.below(5_000) as i64, None, Some(&value), &[]);
     }
     let rules = ValidateRules {
