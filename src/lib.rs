@@ -99,6 +99,7 @@
 //! - `getrandom`: secrets and ids.
 //! - `futures-lite`: the first of two futures, and tests.
 //! - `signal-hook`: SIGTERM and SIGINT as events.
+//! - `regex`: patterns of transactional ids, in linear time and bounded space.
 //! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `proptest`, `tempfile`: tests only; so is `rdkafka`, as a client that everyone uses.

@@ -150,3 +150,10 @@ pub const OPEN_FILES_COMFORTABLE: u64 = 16_384;
 
 /// Longest time a stop waits for connections to end.
 pub const DRAIN_MS: u64 = 5_000;
+
+/// Most aborts or tombstones that one sweep over transactional ids begins: a turn stays short
+/// after a long stop, when everything is due at once.
+pub const TRANSACTION_SWEEP_WRITES_MAX: usize = 1_000;
+
+/// Largest compiled pattern of a ListTransactions request; a larger one is refused as no pattern.
+pub const TRANSACTIONAL_ID_PATTERN_BYTES_MAX: usize = 1024 * 1024;

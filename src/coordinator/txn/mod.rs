@@ -11,8 +11,16 @@ use std::sync::Arc;
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerEpoch, ProducerId};
 
+mod add;
+mod admin;
 mod coordinator;
-mod state;
+mod end;
+mod init;
+mod load;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+mod timers;
 
 pub use coordinator::Coordinator;
 pub use state::State;
@@ -218,4 +226,9 @@ pub struct Listed {
     pub producer_id: ProducerId,
     /// Its state.
     pub state: State,
+}
+
+/// Whether an id can have a record: it is not empty, and no longer than a string of the protocol.
+fn is_valid_id(transactional_id: &str) -> bool {
+    !transactional_id.is_empty() && i16::try_from(transactional_id.len()).is_ok()
 }
