@@ -24,6 +24,7 @@ pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_producers;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod init_producer_id;
@@ -31,6 +32,7 @@ pub mod list_offsets;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod write_txn_markers;
 
 /// What becomes of a request.
 pub enum Answer {
@@ -129,14 +131,16 @@ pub fn overlaps(api: Api) -> bool {
         | Api::ApiVersions
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
-        | Api::DescribeCluster => true,
-        // These may change the catalog or hand out something.
+        | Api::DescribeCluster
+        | Api::DescribeProducers => true,
+        // These may change the catalog or a log, or hand out something.
         Api::Metadata
         | Api::FindCoordinator
         | Api::CreateTopics
         | Api::CreatePartitions
         | Api::DeleteTopics
-        | Api::InitProducerId => false,
+        | Api::InitProducerId
+        | Api::WriteTxnMarkers => false,
     }
 }
 
@@ -186,6 +190,12 @@ pub async fn handle(
         }
         Request::InitProducerId(request) => {
             Answer::Later(Box::pin(init_producer_id::handle(shard, header, request)))
+        }
+        Request::WriteTxnMarkers(request) => {
+            Answer::Later(Box::pin(write_txn_markers::handle(shard, header, request)))
+        }
+        Request::DescribeProducers(request) => {
+            Answer::Later(Box::pin(describe_producers::handle(shard, header, request)))
         }
         Request::ApiVersions(request) => {
             Answer::Now(api_versions::handle(&shard, &header, &request))

@@ -6,14 +6,15 @@
 use bytes::Bytes;
 use kafka_protocol::messages::{
     ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeProducersRequest, FetchRequest,
+    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
 use super::shape::{self, ShapeFault};
 use super::shapes::shape_of;
+use super::txn_markers::{self, WriteTxnMarkersRequest};
 use super::versions::Api;
 
 /// A decoded request.
@@ -30,9 +31,11 @@ pub enum Request {
     DeleteTopics(DeleteTopicsRequest),
     InitProducerId(InitProducerIdRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    WriteTxnMarkers(WriteTxnMarkersRequest),
     DescribeConfigs(DescribeConfigsRequest),
     CreatePartitions(CreatePartitionsRequest),
     DescribeCluster(DescribeClusterRequest),
+    DescribeProducers(DescribeProducersRequest),
 }
 
 /// Why a body is not a request.
@@ -73,9 +76,16 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::DeleteTopics => Request::DeleteTopics(decode_as(api, version, body)?),
         Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
+        Api::WriteTxnMarkers => {
+            check(api, version, &body)?;
+            let request = txn_markers::decode(version, &body);
+            let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
+            Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
+        }
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
     })
 }
 
@@ -84,11 +94,15 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
 /// # Errors
 /// As [`decode`].
 pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Result<T, DecodeFault> {
-    if !api.serves(version) {
-        return Err(DecodeFault::Version { api, version });
-    }
-    shape::check(shape_of(api), version, &body)?;
+    check(api, version, &body)?;
     let request = T::decode(&mut body, api.codec_version(version))
         .map_err(|error| DecodeFault::Codec(error.to_string()))?;
     if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
+}
+
+fn check(api: Api, version: i16, body: &Bytes) -> Result<(), DecodeFault> {
+    if !api.serves(version) {
+        return Err(DecodeFault::Version { api, version });
+    }
+    Ok(shape::check(shape_of(api), version, body)?)
 }

@@ -24,9 +24,11 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::DeleteTopics => &DELETE_TOPICS,
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
+        Api::WriteTxnMarkers => &WRITE_TXN_MARKERS,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::DescribeProducers => &DESCRIBE_PRODUCERS,
     }
 }
 
@@ -227,6 +229,31 @@ static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
         ]))),
     ]),
     flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static WRITE_TXN_MARKERS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        INT64,   // producer id
+        INT16,   // producer epoch
+        BOOLEAN, // commit
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ]))),
+        INT32,         // coordinator epoch
+        INT8.since(2), // transaction version
+    ])))]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_PRODUCERS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(),                 // topic name
+        array(&Kind::Fixed(4)), // partitions
+    ])))]),
+    flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

@@ -120,9 +120,11 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::DeleteTopics(request) => of(request, version),
         Request::InitProducerId(request) => of(request, version),
         Request::OffsetForLeaderEpoch(request) => of(request, version),
+        Request::WriteTxnMarkers(request) => super::txn_markers::encode(version, request),
         Request::DescribeConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
+        Request::DescribeProducers(request) => of(request, version),
     }
 }
 
@@ -252,9 +254,11 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::DeleteTopics => compare::<DeleteTopicsRequest>(row.api),
             Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
+            Api::WriteTxnMarkers => compare::<WriteTxnMarkersRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+            Api::DescribeProducers => compare::<DescribeProducersRequest>(row.api),
         }
     }
 }

@@ -28,9 +28,11 @@ pub enum Api {
     DeleteTopics = 20,
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
+    WriteTxnMarkers = 27,
     DescribeConfigs = 32,
     CreatePartitions = 37,
     DescribeCluster = 60,
+    DescribeProducers = 61,
 }
 
 /// One row of the table.
@@ -78,9 +80,12 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::DeleteTopics, 1, 6, 4),
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
+    // 2 adds a field to the request, which is decoded here; the response stays.
+    ApiRow { codec_max: 1, ..row(Api::WriteTxnMarkers, 1, 2, 1) },
     row(Api::DescribeConfigs, 1, 4, 4),
     row(Api::CreatePartitions, 0, 3, 2),
     row(Api::DescribeCluster, 0, 2, 0),
+    row(Api::DescribeProducers, 0, 0, 0),
 ];
 
 /// Every feature that is implemented; one row each.
@@ -229,14 +234,14 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 27, 32, 37, 60, 61]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
             assert!(row.advertised_min <= row.min && row.min <= row.codec_max);
             assert!(row.codec_max <= row.max);
         }
-        for key in [4, 7, 59, 61, 127, 128, 999, i16::MAX, -1, i16::MIN] {
+        for key in [4, 7, 59, 64, 127, 128, 999, i16::MAX, -1, i16::MIN] {
             assert_eq!(Api::from_key(key), None, "key {key}");
         }
     }
@@ -258,9 +263,11 @@ mod tests {
                 (1, 6, 4),
                 (0, 5, 2),
                 (2, 4, 4),
+                (1, 2, 1),
                 (1, 4, 4),
                 (0, 3, 2),
                 (0, 2, 0),
+                (0, 0, 0),
             ]
         );
         assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));
