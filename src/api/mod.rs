@@ -26,6 +26,7 @@ pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_producers;
 pub mod describe_transactions;
 pub mod end_txn;
 pub mod fetch;
@@ -40,6 +41,7 @@ pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod txn_offset_commit;
+pub mod write_txn_markers;
 
 /// What becomes of a request.
 pub enum Answer {
@@ -138,22 +140,24 @@ pub fn overlaps(api: Api) -> bool {
         | Api::ApiVersions
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
-        | Api::DescribeCluster => true,
-        // These may change the catalog or a transaction, hand out something, or read what one
-        // before them wrote.
+        | Api::DescribeCluster
+        | Api::DescribeProducers => true,
+        // These may change the catalog, a log or a transaction, hand out something, or read what
+        // one before them wrote.
         Api::Metadata
         | Api::OffsetCommit
         | Api::OffsetFetch
-        | Api::TxnOffsetCommit
-        | Api::OffsetDelete
         | Api::FindCoordinator
         | Api::CreateTopics
-        | Api::CreatePartitions
         | Api::DeleteTopics
         | Api::InitProducerId
         | Api::AddPartitionsToTxn
         | Api::AddOffsetsToTxn
         | Api::EndTxn
+        | Api::WriteTxnMarkers
+        | Api::TxnOffsetCommit
+        | Api::CreatePartitions
+        | Api::OffsetDelete
         | Api::DescribeTransactions
         | Api::ListTransactions => false,
     }
@@ -239,6 +243,12 @@ pub async fn handle(
         }
         Request::ListTransactions(request) => {
             Answer::Later(Box::pin(list_transactions::handle(shard, header, request)))
+        }
+        Request::WriteTxnMarkers(request) => {
+            Answer::Later(Box::pin(write_txn_markers::handle(shard, header, request)))
+        }
+        Request::DescribeProducers(request) => {
+            Answer::Later(Box::pin(describe_producers::handle(shard, header, request)))
         }
         Request::ApiVersions(request) => {
             Answer::Now(api_versions::handle(&shard, &header, &request))

@@ -7,16 +7,17 @@ use bytes::Bytes;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
     CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeTransactionsRequest, EndTxnRequest, FetchRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest, MetadataRequest,
-    OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest, TxnOffsetCommitRequest,
+    DescribeProducersRequest, DescribeTransactionsRequest, EndTxnRequest, FetchRequest,
+    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
+    MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
 use super::offsets;
 use super::shape::{self, ShapeFault};
 use super::shapes::shape_of;
+use super::txn_markers::{self, WriteTxnMarkersRequest};
 use super::versions::Api;
 
 /// A decoded request.
@@ -39,12 +40,14 @@ pub enum Request {
     AddOffsetsToTxn(AddOffsetsToTxnRequest),
     EndTxn(EndTxnRequest),
     TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
+    WriteTxnMarkers(WriteTxnMarkersRequest),
     DescribeConfigs(DescribeConfigsRequest),
     CreatePartitions(CreatePartitionsRequest),
     OffsetDelete(OffsetDeleteRequest),
     DescribeCluster(DescribeClusterRequest),
     DescribeTransactions(DescribeTransactionsRequest),
     ListTransactions(ListTransactionsRequest),
+    DescribeProducers(DescribeProducersRequest),
 }
 
 /// Why a body is not a request.
@@ -97,12 +100,19 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(decode_as(api, version, body)?),
         Api::EndTxn => Request::EndTxn(decode_as(api, version, body)?),
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(decode_as(api, version, body)?)),
+        Api::WriteTxnMarkers => {
+            check(api, version, &body)?;
+            let request = txn_markers::decode(version, &body);
+            let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
+            Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
+        }
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
         Api::OffsetDelete => Request::OffsetDelete(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
         Api::DescribeTransactions => Request::DescribeTransactions(decode_as(api, version, body)?),
         Api::ListTransactions => Request::ListTransactions(decode_as(api, version, body)?),
+        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
     })
 }
 
@@ -120,10 +130,14 @@ fn decode_with<T, E: std::fmt::Display>(
     mut body: Bytes,
     decode: impl FnOnce(&mut Bytes) -> Result<T, E>,
 ) -> Result<T, DecodeFault> {
+    check(api, version, &body)?;
+    let request = decode(&mut body).map_err(|error| DecodeFault::Codec(error.to_string()))?;
+    if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
+}
+
+fn check(api: Api, version: i16, body: &Bytes) -> Result<(), DecodeFault> {
     if !api.serves(version) {
         return Err(DecodeFault::Version { api, version });
     }
-    shape::check(shape_of(api), version, &body)?;
-    let request = decode(&mut body).map_err(|error| DecodeFault::Codec(error.to_string()))?;
-    if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
+    Ok(shape::check(shape_of(api), version, body)?)
 }

@@ -129,12 +129,14 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::AddOffsetsToTxn(request) => of(request, version),
         Request::EndTxn(request) => of(request, version),
         Request::TxnOffsetCommit(request) => of(&**request, version),
+        Request::WriteTxnMarkers(request) => super::txn_markers::encode(version, request),
         Request::DescribeConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
         Request::OffsetDelete(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
         Request::DescribeTransactions(request) => of(request, version),
         Request::ListTransactions(request) => of(request, version),
+        Request::DescribeProducers(request) => of(request, version),
     }
 }
 
@@ -273,12 +275,14 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::AddOffsetsToTxn => compare::<AddOffsetsToTxnRequest>(row.api),
             Api::EndTxn => compare::<EndTxnRequest>(row.api),
             Api::TxnOffsetCommit => compare::<TxnOffsetCommitRequest>(row.api),
+            Api::WriteTxnMarkers => compare::<WriteTxnMarkersRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::OffsetDelete => compare::<OffsetDeleteRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
             Api::DescribeTransactions => compare::<DescribeTransactionsRequest>(row.api),
             Api::ListTransactions => compare::<ListTransactionsRequest>(row.api),
+            Api::DescribeProducers => compare::<DescribeProducersRequest>(row.api),
         }
     }
 }
