@@ -29,6 +29,7 @@ const SRC: &[&str] = &["src/"];
 const SANS_IO: &[&str] = &[
     "src/api/",
     "src/batch/",
+    "src/coordinator/",
     "src/journal/",
     "src/log/",
     "src/metadata/",

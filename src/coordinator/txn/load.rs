@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::Completion;
 use super::coordinator::{Coordinator, Partition, Phase};
 use crate::coordinator::record::RecordFault;
 use crate::coordinator::record::transaction::{read_key, read_value};
 use crate::ids::PartitionIndex;
-
-use hashbrown::HashMap;
 
 impl Coordinator {
     /// A partition of `__transaction_state` is being read: its ids answer
@@ -63,6 +63,8 @@ impl Coordinator {
                 prepared.push(Arc::clone(id));
             }
         }
+        // In an order that is the same in every run.
+        prepared.sort_unstable();
         prepared.iter().map(|id| self.begin_marking(partition, id, now_ms)).collect()
     }
 
