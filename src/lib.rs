@@ -25,6 +25,12 @@
 //! their end; only then may ring space be used again. A start ([`recovery`]) reads manifest,
 //! images and rings, cuts segments to what the images vouch for, and applies the rest.
 //!
+//! A transaction ends in two records of its coordinator, which is the shard that owns the id's
+//! partition of `__transaction_state` ([`coordinator`] has the rules, [`shard::transactions`] the
+//! rest). EndTxn is answered when the first, Prepare, is on the medium; then every shard that owns
+//! a partition of the transaction gets one message with its markers, and when all of them are on
+//! the medium the second, Complete, follows. A start goes on from whatever is there.
+//!
 //! # Where things are
 //!
 //! - [`broker`]: the process: start-up order, shards, signals, orderly end.

@@ -179,13 +179,10 @@ pub async fn handle(
     }
     let request = decode::decode(header.api, header.api_version, body)
         .map_err(|fault| format!("{:?} v{}: {fault}", header.api, header.api_version))?;
-    let shard = Rc::clone(shard);
+    let (shard, connection) = (Rc::clone(shard), Rc::clone(connection));
     Ok(match request {
         Request::Produce(request) => produce::handle(&shard, header, request).await,
-        Request::Fetch(request) => {
-            let connection = Rc::clone(connection);
-            Answer::Later(Box::pin(fetch::handle(shard, connection, header, request)))
-        }
+        Request::Fetch(request) => later(fetch::handle(shard, connection, header, request)),
         Request::ListOffsets(request) => {
             Answer::Later(Box::pin(list_offsets::handle(shard, header, request)))
         }
@@ -220,29 +217,20 @@ pub async fn handle(
             Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))
         }
         Request::InitProducerId(request) => {
-            let connection = Rc::clone(connection);
-            Answer::Later(Box::pin(init_producer_id::handle(shard, connection, header, request)))
+            later(init_producer_id::handle(shard, connection, header, request))
         }
         Request::AddPartitionsToTxn(request) => {
-            let connection = Rc::clone(connection);
-            let future = add_partitions_to_txn::handle(shard, connection, header, request);
-            Answer::Later(Box::pin(future))
+            later(add_partitions_to_txn::handle(shard, connection, header, request))
         }
         Request::AddOffsetsToTxn(request) => {
-            let connection = Rc::clone(connection);
-            Answer::Later(Box::pin(add_offsets_to_txn::handle(shard, connection, header, request)))
+            later(add_offsets_to_txn::handle(shard, connection, header, request))
         }
-        Request::EndTxn(request) => {
-            let connection = Rc::clone(connection);
-            Answer::Later(Box::pin(end_txn::handle(shard, connection, header, request)))
-        }
+        Request::EndTxn(request) => later(end_txn::handle(shard, connection, header, request)),
         Request::DescribeTransactions(request) => {
-            let connection = Rc::clone(connection);
-            let future = describe_transactions::handle(shard, connection, header, request);
-            Answer::Later(Box::pin(future))
+            later(describe_transactions::handle(shard, connection, header, request))
         }
         Request::ListTransactions(request) => {
-            Answer::Later(Box::pin(list_transactions::handle(shard, header, request)))
+            later(list_transactions::handle(shard, header, request))
         }
         Request::WriteTxnMarkers(request) => {
             Answer::Later(Box::pin(write_txn_markers::handle(shard, header, request)))
@@ -260,4 +248,8 @@ pub async fn handle(
             Answer::Now(describe_cluster::handle(&shard, &header, &request))
         }
     })
+}
+
+fn later(future: impl Future<Output = Response> + 'static) -> Answer {
+    Answer::Later(Box::pin(future))
 }

@@ -4,6 +4,7 @@
 //! time. Must never be used by the broker itself: it blocks its thread.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -80,10 +81,10 @@ impl Cluster {
     ) -> Result<R::Response, String> {
         let address = self.addresses.get(&node).cloned();
         let address = address.ok_or_else(|| format!("there is no node {node}"))?;
-        if !self.connections.contains_key(&node) {
-            self.connections.insert(node, connect(&address)?);
-        }
-        let stream = self.connections.get_mut(&node).expect("invariant: it was connected just now");
+        let stream = match self.connections.entry(node) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(connect(&address)?),
+        };
         exchange(stream, version, request).map_err(|reason| format!("{address}: {reason}"))
     }
 }

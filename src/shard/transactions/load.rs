@@ -106,8 +106,10 @@ fn is_current(shard: &Shard, topic: TopicId) -> bool {
 fn finish(shard: &Rc<Shard>, partition: PartitionIndex) {
     let epoch = shard.context.leader_epoch().0;
     let now_ms = shard.runtime.wall_ms();
-    let completions =
+    let mut completions =
         shard.transactions.coordinator.borrow_mut().finish_load(partition, epoch, now_ms);
+    // What follows must not depend on hashing.
+    completions.sort_by(|left, right| left.transactional_id.cmp(&right.transactional_id));
     for completion in completions {
         markers::start(shard, completion);
     }
@@ -121,6 +123,7 @@ async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Resul
     };
     let bytes_max = COORDINATOR_LOAD_BYTES;
     while offset < bound && is_current(shard, partition.id.topic) {
+        let written_end = partition.log.borrow().written_end();
         let bounds = ReadBounds { offset, bound, bytes_max, at_least_one: true };
         let read = read::read(shard, partition, &bounds).await?;
         let bytes = match &read.slices[..] {
@@ -129,7 +132,9 @@ async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Resul
         };
         offset = match take_batches(shard, partition.index(), &bytes)? {
             Some(next) => next,
-            None => return Ok(()),
+            // What was here in segments is compacted away; the rest is in memory.
+            None if offset < written_end => written_end,
+            None => return Err(invalid(format!("nothing is found at offset {offset}"))),
         };
         shard.runtime.yield_now().await;
     }
