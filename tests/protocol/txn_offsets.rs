@@ -335,5 +335,12 @@ fn a_restart_keeps_them_pending(mode: Mode) {
         crate::transactions::loaded(&mut scene.transactions, &scene.id);
         scene.end(true);
         assert_eq!(scene.settled(0), 10, "round {round}");
+        // Decided, then killed before or after the marker came: it comes while groups are loaded.
+        scene.commit(0, 20);
+        scene.end(true);
+        cluster.broker.restart();
+        scene.offsets = cluster.connect_to(node_of(&cluster, &scene.group));
+        group_offsets::loaded(&mut scene.offsets, &plain);
+        assert_eq!(scene.settled(0), 20, "round {round}");
     }
 }
