@@ -179,43 +179,37 @@ pub async fn handle(
     }
     let request = decode::decode(header.api, header.api_version, body)
         .map_err(|fault| format!("{:?} v{}: {fault}", header.api, header.api_version))?;
-    let (shard, connection) = (Rc::clone(shard), Rc::clone(connection));
-    Ok(match request {
+    Ok(start(Rc::clone(shard), Rc::clone(connection), header, request).await)
+}
+
+async fn start(
+    shard: Rc<Shard>,
+    connection: Rc<Connection>,
+    header: RequestHeader,
+    request: Request,
+) -> Answer {
+    match request {
         Request::Produce(request) => produce::handle(&shard, header, request).await,
         Request::Fetch(request) => later(fetch::handle(shard, connection, header, request)),
-        Request::ListOffsets(request) => {
-            Answer::Later(Box::pin(list_offsets::handle(shard, header, request)))
-        }
+        Request::ListOffsets(request) => later(list_offsets::handle(shard, header, request)),
         Request::OffsetForLeaderEpoch(request) => {
-            Answer::Later(Box::pin(offset_for_leader_epoch::handle(shard, header, request)))
+            later(offset_for_leader_epoch::handle(shard, header, request))
         }
-        Request::Metadata(request) => {
-            Answer::Later(Box::pin(metadata::handle(shard, header, request)))
-        }
-        Request::OffsetCommit(request) => {
-            Answer::Later(Box::pin(offset_commit::handle(shard, header, request)))
-        }
-        Request::OffsetFetch(request) => {
-            Answer::Later(Box::pin(offset_fetch::handle(shard, header, request)))
-        }
+        Request::Metadata(request) => later(metadata::handle(shard, header, request)),
+        Request::OffsetCommit(request) => later(offset_commit::handle(shard, header, request)),
+        Request::OffsetFetch(request) => later(offset_fetch::handle(shard, header, request)),
         Request::TxnOffsetCommit(request) => {
-            Answer::Later(Box::pin(txn_offset_commit::handle(shard, header, request)))
+            later(txn_offset_commit::handle(shard, header, request))
         }
-        Request::OffsetDelete(request) => {
-            Answer::Later(Box::pin(offset_delete::handle(shard, header, request)))
-        }
+        Request::OffsetDelete(request) => later(offset_delete::handle(shard, header, request)),
         Request::FindCoordinator(request) => {
-            Answer::Later(Box::pin(find_coordinator::handle(shard, header, request)))
+            later(find_coordinator::handle(shard, header, request))
         }
-        Request::CreateTopics(request) => {
-            Answer::Later(Box::pin(create_topics::handle(shard, header, request)))
-        }
+        Request::CreateTopics(request) => later(create_topics::handle(shard, header, request)),
         Request::CreatePartitions(request) => {
-            Answer::Later(Box::pin(create_partitions::handle(shard, header, request)))
+            later(create_partitions::handle(shard, header, request))
         }
-        Request::DeleteTopics(request) => {
-            Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))
-        }
+        Request::DeleteTopics(request) => later(delete_topics::handle(shard, header, request)),
         Request::InitProducerId(request) => {
             later(init_producer_id::handle(shard, connection, header, request))
         }
@@ -233,10 +227,10 @@ pub async fn handle(
             later(list_transactions::handle(shard, header, request))
         }
         Request::WriteTxnMarkers(request) => {
-            Answer::Later(Box::pin(write_txn_markers::handle(shard, header, request)))
+            later(write_txn_markers::handle(shard, header, request))
         }
         Request::DescribeProducers(request) => {
-            Answer::Later(Box::pin(describe_producers::handle(shard, header, request)))
+            later(describe_producers::handle(shard, header, request))
         }
         Request::ApiVersions(request) => {
             Answer::Now(api_versions::handle(&shard, &header, &request))
@@ -247,9 +241,10 @@ pub async fn handle(
         Request::DescribeCluster(request) => {
             Answer::Now(describe_cluster::handle(&shard, &header, &request))
         }
-    })
+    }
 }
 
-fn later(future: impl Future<Output = Response> + 'static) -> Answer {
-    Answer::Later(Box::pin(future))
+/// A response that comes later.
+fn later(response: impl Future<Output = Response> + 'static) -> Answer {
+    Answer::Later(Box::pin(response))
 }

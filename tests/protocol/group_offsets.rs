@@ -28,7 +28,7 @@ in_every_mode!(
 );
 
 /// The node that keeps a group.
-fn node_of(cluster: &Cluster, group: &str) -> i32 {
+pub fn node_of(cluster: &Cluster, group: &str) -> i32 {
     let found = cluster.connect().call(4, &offsets::find_coordinator(group));
     let found = &found.coordinators[0];
     assert_eq!(found.error_code, 0, "{group}");
@@ -36,7 +36,7 @@ fn node_of(cluster: &Cluster, group: &str) -> i32 {
 }
 
 /// A group of its own, and a connection to its node.
-fn group(cluster: &Cluster) -> (String, Client) {
+pub fn group(cluster: &Cluster) -> (String, Client) {
     let group = unique("group");
     let node = node_of(cluster, &group);
     (group, cluster.connect_to(node))
@@ -51,12 +51,12 @@ fn codes(response: &OffsetCommitResponse) -> Vec<Vec<(i32, i16)>> {
         .collect()
 }
 
-fn commit(client: &mut Client, version: i16, request: &OffsetCommit) -> Vec<Vec<(i32, i16)>> {
+pub fn commit(client: &mut Client, version: i16, request: &OffsetCommit) -> Vec<Vec<(i32, i16)>> {
     codes(&client.call(version, request))
 }
 
 /// Every partition found, in the form of the newest versions, whatever the version was.
-fn found(version: i16, response: &OffsetFetchResponse) -> Vec<OffsetFetchResponsePartitions> {
+pub fn found(version: i16, response: &OffsetFetchResponse) -> Vec<OffsetFetchResponsePartitions> {
     assert_eq!((response.throttle_time_ms, response.error_code), (0, 0));
     if version >= 8 {
         assert_eq!(response.groups.len(), 1);
@@ -77,7 +77,7 @@ fn found(version: i16, response: &OffsetFetchResponse) -> Vec<OffsetFetchRespons
 }
 
 /// Partition, offset and code of everything found.
-fn fetched(client: &mut Client, version: i16, request: &OffsetFetch) -> Vec<(i32, i64, i16)> {
+pub fn fetched(client: &mut Client, version: i16, request: &OffsetFetch) -> Vec<(i32, i64, i16)> {
     let response = client.call(version, request);
     let found = found(version, &response).into_iter();
     found.map(|found| (found.partition_index, found.committed_offset, found.error_code)).collect()
@@ -430,7 +430,7 @@ fn a_restart_keeps_offsets(mode: Mode) {
 }
 
 /// Asks until the group is loaded: until then it is 14, and never "no offset".
-fn loaded(client: &mut Client, request: &OffsetFetch) -> Vec<(i32, i64, i16)> {
+pub fn loaded(client: &mut Client, request: &OffsetFetch) -> Vec<(i32, i64, i16)> {
     let deadline = Instant::now() + Duration::from_secs(20);
     while client.call(9, request).groups[0].error_code == 14 {
         assert!(Instant::now() < deadline, "still loading");

@@ -23,4 +23,5 @@ mod restart;
 mod sessions;
 mod topics;
 mod transactions;
+mod txn_offsets;
 mod wrong_node;

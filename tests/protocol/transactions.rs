@@ -36,7 +36,7 @@ in_every_mode!(
     many_partitions_on_many_shards,
 );
 
-type Id = (i64, i16);
+pub type Id = (i64, i16);
 
 fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
@@ -47,7 +47,7 @@ fn unique(stem: &str) -> String {
 }
 
 /// The node that coordinates a transactional id.
-fn coordinator(cluster: &Cluster, id: &str) -> i32 {
+pub fn coordinator(cluster: &Cluster, id: &str) -> i32 {
     let request =
         FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text(id)]);
     let response = cluster.connect().call(4, &request);
@@ -56,14 +56,14 @@ fn coordinator(cluster: &Cluster, id: &str) -> i32 {
 }
 
 /// A transactional id nobody else has, and a connection to its coordinator.
-fn producer(cluster: &Cluster, stem: &str) -> (String, Client) {
+pub fn producer(cluster: &Cluster, stem: &str) -> (String, Client) {
     let id = unique(stem);
     let client = cluster.connect_to(coordinator(cluster, &id));
     (id, client)
 }
 
 /// Code and identity.
-fn init(client: &mut Client, version: i16, id: &str, expected: Option<Id>) -> (i16, i64, i16) {
+pub fn init(client: &mut Client, version: i16, id: &str, expected: Option<Id>) -> (i16, i64, i16) {
     let mut request = init_producer_id(Some(id));
     if let Some((producer, epoch)) = expected {
         (request.producer_id, request.producer_epoch) = (ProducerId(producer), epoch);
@@ -73,7 +73,7 @@ fn init(client: &mut Client, version: i16, id: &str, expected: Option<Id>) -> (i
 }
 
 /// An identity that must be given.
-fn begin(client: &mut Client, id: &str) -> Id {
+pub fn begin(client: &mut Client, id: &str) -> Id {
     let (code, producer, epoch) = init(client, 5, id, None);
     assert_eq!(code, 0);
     (producer, epoch)
@@ -116,7 +116,7 @@ fn add(
 }
 
 /// Code and identity of an EndTxn.
-fn end(client: &mut Client, version: i16, id: &str, who: Id, commit: bool) -> (i16, i64, i16) {
+pub fn end(client: &mut Client, version: i16, id: &str, who: Id, commit: bool) -> (i16, i64, i16) {
     let request = EndTxnRequest::default()
         .with_transactional_id(TransactionalId(text(id)))
         .with_producer_id(ProducerId(who.0))
@@ -126,14 +126,14 @@ fn end(client: &mut Client, version: i16, id: &str, who: Id, commit: bool) -> (i
     (response.error_code, response.producer_id.0, response.producer_epoch)
 }
 
-fn describe(client: &mut Client, id: &str) -> TransactionState {
+pub fn describe(client: &mut Client, id: &str) -> TransactionState {
     let request = DescribeTransactionsRequest::default()
         .with_transactional_ids(vec![TransactionalId(text(id))]);
     client.call(0, &request).transaction_states[0].clone()
 }
 
 /// Waits until a transaction has ended, asking again and again.
-fn ended(client: &mut Client, id: &str) -> TransactionState {
+pub fn ended(client: &mut Client, id: &str) -> TransactionState {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let state = describe(client, id);
@@ -561,7 +561,7 @@ fn a_restart_goes_on_with_every_transaction(mode: Mode) {
 }
 
 /// An id's state once its partition is loaded.
-fn loaded(client: &mut Client, id: &str) -> TransactionState {
+pub fn loaded(client: &mut Client, id: &str) -> TransactionState {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let state = describe(client, id);

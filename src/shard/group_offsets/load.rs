@@ -66,32 +66,37 @@ fn new_here(shard: &Shard) -> Vec<Rc<Kept>> {
 }
 
 async fn load(shard: &Rc<Shard>, kept: &Rc<Kept>) {
-    let read = read_all(shard, kept.id).await;
-    let mut state = kept.state.borrow_mut();
-    *state = match (read, &mut *state) {
-        (Ok((mut groups, end)), State::Loading(late)) => {
-            let unread = std::mem::take(late).into_iter().filter(|marker| marker.offset >= end);
-            for LateMarker { producer, kind, .. } in unread {
-                groups.marker(producer, kind);
-            }
-            State::Ready(groups)
-        }
-        (Err(error), _) => {
+    match read_all(shard, kept.id).await {
+        Ok((groups, end)) => kept.loaded(groups, end),
+        Err(error) => {
             tracing::error!(
                 shard = %shard.id,
                 "partition {} of {CONSUMER_OFFSETS} cannot be loaded, its groups are not served: \
                  {error}",
                 kept.id.partition
             );
-            State::Failed
+            kept.state.replace(State::Failed);
         }
-        (Ok(_), _) => unreachable!("only this ends a loading"),
-    };
-    drop(state);
+    }
     // Topics that were deleted before, or while, this was loaded.
     let deleted: Vec<_> = shard.catalog().tombstones().map(|tombstone| tombstone.id).collect();
     for id in deleted {
         delete_of_topic(shard, kept, id).await;
+    }
+}
+
+impl Kept {
+    /// Takes over what was read up to `end`, and the markers that came after that.
+    fn loaded(&self, mut groups: Groups, end: Offset) {
+        let mut state = self.state.borrow_mut();
+        if let State::Loading(late) = &mut *state {
+            for LateMarker { offset, producer, kind } in late.drain(..) {
+                if offset >= end {
+                    groups.marker(producer, kind);
+                }
+            }
+        }
+        *state = State::Ready(groups);
     }
 }
 

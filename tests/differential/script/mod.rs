@@ -7,6 +7,7 @@ mod group_offsets;
 mod offsets;
 mod produce;
 pub mod topics;
+mod txn_offsets;
 
 use crate::peer::{Answers, Peer};
 
@@ -20,6 +21,7 @@ pub fn run(mut peer: Peer) -> Answers {
     offsets::ask(&mut peer);
     coordinators::ask(&mut peer);
     group_offsets::ask(&mut peer);
+    txn_offsets::ask(&mut peer);
     peer.into_answers()
 }
 
