@@ -9,4 +9,6 @@
 pub mod batch;
 pub mod broker;
 pub mod client;
+pub mod kafka;
 pub mod requests;
+pub mod transactions;
