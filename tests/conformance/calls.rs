@@ -1,5 +1,7 @@
 //! One request, one answer: what the cases send, each to the node that has to answer it.
 
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
+
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -16,7 +18,8 @@ use crate::support::transactions::{
     self as ask, GROUP, Identity, Marker, TRANSACTION, transactional_id,
 };
 
-pub use crate::support::transactions::Identity as Who;
+/// Who a producer is.
+pub type Who = Identity;
 
 /// Read everything up to the high watermark.
 pub const UNCOMMITTED: i8 = 0;
@@ -375,11 +378,16 @@ pub fn read_all(stage: &Stage, topic: &Topic, partition: i32, isolation: i8) -> 
     }
 }
 
-/// What a reader with this isolation is given at last: offsets of records, with those of aborted
+/// What a reader of committed data is given at last: offsets of records, with those of aborted
 /// transactions and markers taken out as every client does it.
 pub fn readable(stage: &Stage, topic: &Topic, partition: i32) -> Vec<i64> {
+    readable_from(stage, topic, partition, 0)
+}
+
+/// The same from an offset on.
+pub fn readable_from(stage: &Stage, topic: &Topic, partition: i32, start: i64) -> Vec<i64> {
     let mut offsets = Vec::new();
-    let mut next = 0;
+    let mut next = start;
     loop {
         let data = fetch(stage, topic, partition, next, COMMITTED);
         let mut aborted: Vec<(i64, i64)> = data

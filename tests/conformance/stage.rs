@@ -4,6 +4,8 @@
 //! Metadata says. A case that restarts its broker, or wants settings of its own, has it alone: of
 //! Ringlog a process more, of the one Kafka the only user until the case is over.
 
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -86,6 +88,8 @@ pub struct Stage {
     setup: Option<Setup>,
     settings: Settings,
     server: RefCell<Server>,
+    /// Those that the case has made, with their numbers of partitions.
+    topics: RefCell<Vec<(String, i32)>>,
     links: RefCell<HashMap<i32, Client>>,
     coordinators: RefCell<HashMap<(i8, String), i32>>,
     leaders: RefCell<HashMap<(String, i32), i32>>,
@@ -173,6 +177,7 @@ impl Stage {
             setup,
             settings,
             server: RefCell::new(server),
+            topics: RefCell::default(),
             links: RefCell::default(),
             coordinators: RefCell::default(),
             leaders: RefCell::default(),
@@ -206,13 +211,18 @@ impl Stage {
                 broker.restart();
             }
             Server::KafkaAlone(slot) => {
+                let before = leader_epochs(slot.address());
                 slot.stop(stop);
                 change(&kafka_directory().join("data"));
                 slot.start();
+                slot.await_leaders(&before);
             }
             _ => panic!("a case that restarts its broker has it alone"),
         }
         self.forget();
+        for (topic, partitions) in &*self.topics.borrow() {
+            self.await_served(topic, *partitions);
+        }
     }
 
     /// Further `serve` arguments from the next start on. Of Ringlog only.
@@ -247,15 +257,19 @@ impl Stage {
         let created = &response.topics[0];
         assert_eq!((created.error_code, created.error_message.as_deref()), (0, None), "{name}");
         let topic = Topic { name, id: created.topic_id };
+        self.await_served(&topic.name, partitions);
+        self.topics.borrow_mut().push((topic.name.clone(), partitions));
+        topic
+    }
+
+    fn await_served(&self, topic: &str, partitions: i32) {
         for partition in 0..partitions {
-            let request = requests::list_offsets(&topic.name, partition, -1);
-            self.eventually_in_kafka("a new partition is served", || {
-                let node = self.leader(&topic.name, partition);
-                let response = self.call(node, 5, &request);
+            let request = requests::list_offsets(topic, partition, -1);
+            self.eventually_in_kafka("a partition is served", || {
+                let response = self.call(self.leader(topic, partition), 5, &request);
                 response.topics[0].partitions[0].error_code
             });
         }
-        topic
     }
 
     /// The node that leads a partition.
@@ -405,6 +419,18 @@ impl Slot {
         self.kafka = Some(Kafka::start_on(&kafka_directory(), &self.properties));
     }
 
+    /// Waits until every partition has a leader of a later epoch. Before that a new Kafka takes its
+    /// old partitions for its own for a moment, and then leads none of them for another.
+    fn await_leaders(&self, before: &HashMap<(String, i32), i32>) {
+        await_some("all partitions are led again", || {
+            let now = leader_epochs(self.address());
+            let led = |(partition, epoch): (&(String, i32), &i32)| {
+                now.get(partition).is_some_and(|now| now > epoch)
+            };
+            before.iter().all(led).then_some(())
+        });
+    }
+
     fn stop(&mut self, stop: Stop) {
         match (self.kafka.take(), stop) {
             (Some(kafka), Stop::Kill) => kafka.kill(),
@@ -424,6 +450,19 @@ fn shared_kafka() -> RwLockReadGuard<'static, Slot> {
         drop(slot);
         KAFKA.write().unwrap_or_else(PoisonError::into_inner).ready(&[]);
     }
+}
+
+/// The leader epoch of every partition that has a leader.
+fn leader_epochs(address: SocketAddr) -> HashMap<(String, i32), i32> {
+    let response = Client::connect(address).call(12, &requests::metadata(&[]));
+    let mut epochs = HashMap::new();
+    for topic in &response.topics {
+        let name = topic.name.as_ref().map_or("", |name| &*name.0);
+        for partition in topic.partitions.iter().filter(|partition| partition.leader_id.0 >= 0) {
+            epochs.insert((name.to_owned(), partition.partition_index), partition.leader_epoch);
+        }
+    }
+    epochs
 }
 
 /// Alters the cluster's defaults; `None` takes an alteration back.
