@@ -41,6 +41,7 @@
 //! - [`journal`]: framing, ring, images, manifest: what is acknowledged and not yet in segments.
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
+//! - [`coordinator`]: transactional ids and groups: what their internal topics mean.
 //! - [`tools`]: looking at the files of a stopped broker.
 //! - [`ids`], [`error_code`], [`limits`]: numbers with names, answers with codes, every bound.
 //!
@@ -98,6 +99,7 @@
 //! - `getrandom`: secrets and ids.
 //! - `futures-lite`: the first of two futures, and tests.
 //! - `signal-hook`: SIGTERM and SIGINT as events.
+//! - `regex`: patterns of transactional ids, in linear time and bounded space.
 //! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `proptest`, `tempfile`: tests only; so is `rdkafka`, as a client that everyone uses.
@@ -107,6 +109,7 @@ pub mod batch;
 pub mod broker;
 pub mod cli;
 pub mod config;
+pub mod coordinator;
 pub mod crash;
 pub mod error_code;
 pub mod ids;

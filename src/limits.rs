@@ -46,6 +46,10 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Batches remembered per producer and partition, as in Apache Kafka.
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
 
+/// Producers whose first transactional batch waits for its coordinator's word, per partition; the
+/// oldest are forgotten beyond it, and their batches sent again.
+pub const VERIFICATIONS_PER_PARTITION_MAX: usize = 10_000;
+
 /// Most bytes a compressed batch may inflate to: far above what any client sends, far below what
 /// would hurt. Inflating beyond it refuses the batch.
 pub const INFLATED_BATCH_BYTES_MAX: usize = 1024 * 1024 * 1024;
@@ -79,6 +83,28 @@ pub const MESSAGES_PER_TURN_MAX: usize = 256;
 
 /// Producer ids reserved at once, as in Apache Kafka.
 pub const PRODUCER_ID_BLOCK: i64 = 1000;
+
+/// Requests about transactional ids that one shard holds back at once, while a transition is
+/// pending; further ones are refused as Kafka refuses all of them.
+pub const TXN_REQUESTS_HELD_MAX: usize = 10_000;
+
+/// Pause before the end of a transaction is appended again after its append failed.
+pub const TXN_APPEND_RETRY_MS: u64 = 1_000;
+
+/// First pause before markers are sent again that a shard could not write.
+pub const MARKER_RETRY_MS_MIN: u64 = 50;
+
+/// Longest pause between two attempts to write the same markers.
+pub const MARKER_RETRY_MS_MAX: u64 = 1_000;
+
+/// Bytes of an internal topic read in one turn while a coordinator loads it.
+pub const COORDINATOR_LOAD_BYTES: usize = 256 * 1024;
+
+/// Bytes of one batch of tombstones of expired transactional ids, as in Apache Kafka.
+pub const TOMBSTONE_BATCH_BYTES: usize = 16 * 1024;
+
+/// Largest response that a command takes from a broker.
+pub const CLIENT_RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
@@ -150,3 +176,20 @@ pub const OPEN_FILES_COMFORTABLE: u64 = 16_384;
 
 /// Longest time a stop waits for connections to end.
 pub const DRAIN_MS: u64 = 5_000;
+
+/// Most aborts or tombstones that one sweep over transactional ids begins: a turn stays short
+/// after a long stop, when everything is due at once.
+pub const TRANSACTION_SWEEP_WRITES_MAX: usize = 1_000;
+
+/// Largest compiled pattern of a ListTransactions request; a larger one is refused as no pattern.
+pub const TRANSACTIONAL_ID_PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Markers of one message appended in one turn before other work of the shard comes.
+pub const MARKERS_PER_TURN_MAX: usize = 1024;
+
+/// Pause before the coordinator is asked again whether a batch may open a transaction while the
+/// one before is ending, as in Apache Kafka; only where requests are not held.
+pub const CONCURRENT_TRANSACTIONS_RETRY_MS: u64 = 20;
+
+/// Longest time it is asked again, as in Apache Kafka.
+pub const CONCURRENT_TRANSACTIONS_RETRY_MS_MAX: u64 = 100;

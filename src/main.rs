@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringlog::broker;
 use ringlog::cli;
-use ringlog::cli::args::{Arguments, Command, LogCommand, ServeArguments};
+use ringlog::cli::args::{Arguments, Command, LogCommand, ServeArguments, TxnCommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Serve(serve) => run_broker(&serve),
         Command::Log(command) => run_log(&command),
+        Command::Txn(command) => run_txn(&command),
     }
 }
 
@@ -38,6 +39,13 @@ fn run_log(command: &LogCommand) -> ExitCode {
     match cli::log::run(command, &mut std::io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn run_txn(command: &TxnCommand) -> ExitCode {
+    match cli::txn::run(command, ringlog::io::clock::wall_ms(), &mut std::io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => refuse(&error),
     }
 }

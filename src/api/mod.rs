@@ -18,16 +18,21 @@ use crate::wire::encode;
 use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
+pub mod add_offsets_to_txn;
+pub mod add_partitions_to_txn;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_transactions;
+pub mod end_txn;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod init_producer_id;
 pub mod list_offsets;
+pub mod list_transactions;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
@@ -130,13 +135,18 @@ pub fn overlaps(api: Api) -> bool {
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
         | Api::DescribeCluster => true,
-        // These may change the catalog or hand out something.
+        // These may change the catalog or a transaction, or hand out something.
         Api::Metadata
         | Api::FindCoordinator
         | Api::CreateTopics
         | Api::CreatePartitions
         | Api::DeleteTopics
-        | Api::InitProducerId => false,
+        | Api::InitProducerId
+        | Api::AddPartitionsToTxn
+        | Api::AddOffsetsToTxn
+        | Api::EndTxn
+        | Api::DescribeTransactions
+        | Api::ListTransactions => false,
     }
 }
 
@@ -185,7 +195,29 @@ pub async fn handle(
             Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))
         }
         Request::InitProducerId(request) => {
-            Answer::Later(Box::pin(init_producer_id::handle(shard, header, request)))
+            let connection = Rc::clone(connection);
+            Answer::Later(Box::pin(init_producer_id::handle(shard, connection, header, request)))
+        }
+        Request::AddPartitionsToTxn(request) => {
+            let connection = Rc::clone(connection);
+            let future = add_partitions_to_txn::handle(shard, connection, header, request);
+            Answer::Later(Box::pin(future))
+        }
+        Request::AddOffsetsToTxn(request) => {
+            let connection = Rc::clone(connection);
+            Answer::Later(Box::pin(add_offsets_to_txn::handle(shard, connection, header, request)))
+        }
+        Request::EndTxn(request) => {
+            let connection = Rc::clone(connection);
+            Answer::Later(Box::pin(end_txn::handle(shard, connection, header, request)))
+        }
+        Request::DescribeTransactions(request) => {
+            let connection = Rc::clone(connection);
+            let future = describe_transactions::handle(shard, connection, header, request);
+            Answer::Later(Box::pin(future))
+        }
+        Request::ListTransactions(request) => {
+            Answer::Later(Box::pin(list_transactions::handle(shard, header, request)))
         }
         Request::ApiVersions(request) => {
             Answer::Now(api_versions::handle(&shard, &header, &request))

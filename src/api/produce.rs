@@ -9,11 +9,19 @@
 //! - acks=1 and acks=-1 both wait until the batch is durable in the journal. **deviation**: Kafka
 //!   answers from the page cache.
 //! - acks=0 has no response; an error closes the connection.
-//! - Transactional batches are refused with 53: there is no coordinator yet.
+//! - A request with a transactional batch: 53 for all of it without a transactional id, 49 for all
+//!   of it with two producers; else each partition where the transaction is not open asks the
+//!   coordinator first (`transactional.rs` has the table of its answers). The partitions that are
+//!   admitted go on.
+//! - `log_start_offset` of a refused batch is the log's where Kafka's log refuses it, -1 else.
+//!   **deviation**: also -1 where one node stands for all and another shard has the partition.
 //! - Internal topics are refused with 17 unless the client is `__admin_client`.
 //!
 //! Version notes: 7 zstd; 8 record errors (KIP-467); 9 flexible; 10 leader discovery (KIP-951);
-//! 11 TRANSACTION_ABORTABLE (KIP-890); 12 implicit add; 13 topic ids.
+//! 11 TRANSACTION_ABORTABLE (KIP-890); 12 the coordinator adds the partition to the transaction;
+//! 13 topic ids.
+
+mod transactional;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,12 +38,13 @@ use super::{Answer, Response};
 use crate::batch::{Refusal, ValidBatch, ValidateRules, Validator};
 use crate::config::TopicConfig;
 use crate::error_code::ErrorCode;
-use crate::ids::{JournalSequence, PartitionIndex, ShardId, TopicId, TopicPartition};
+use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::limits::VALIDATE_SLICE_BYTES;
+use crate::log::verification::VerificationGuard;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::shard::append::{self, Pending};
-use crate::shard::message::{AppendPart, Appended, Operation, Reply};
+use crate::shard::message::{AppendPart, AppendRefusal, Appended, Operation, Reply};
 use crate::shard::{Context, Shard};
 use crate::wire::encode::EncodeFault;
 use crate::wire::header::RequestHeader;
@@ -98,8 +107,16 @@ pub async fn handle(shard: &Rc<Shard>, header: RequestHeader, request: ProduceRe
         elsewhere: Vec::new(),
         leaders: Vec::new(),
     };
-    for topic in each_once(request.topic_data) {
-        work.topic(topic).await;
+    let topics = each_once(request.topic_data);
+    if topics.iter().any(transactional::is_transactional) {
+        match &request.transactional_id {
+            Some(id) => work.transactional(id, topics).await,
+            None => work.refuse_all(&topics, ErrorCode::TransactionalIdAuthorizationFailed),
+        }
+    } else {
+        for topic in topics {
+            work.topic(topic).await;
+        }
     }
     work.finish(&header)
 }
@@ -152,15 +169,38 @@ struct Work {
     leaders: Vec<ShardId>,
 }
 
+/// A partition's place in the answer: topic, and partition in it.
+type Place = (usize, usize);
+
+/// A batch that is valid.
+struct Ready {
+    owner: ShardId,
+    id: TopicPartition,
+    batch: ValidBatch,
+}
+
 /// Batches for another shard, and their places in the answer.
 struct Elsewhere {
     owner: ShardId,
     parts: Vec<AppendPart>,
-    places: Vec<(usize, usize)>,
+    places: Vec<Place>,
 }
 
 impl Work {
     async fn topic(&mut self, data: TopicProduceData) {
+        let (place, topic) = self.begin_topic(&data);
+        for partition in data.partition_data {
+            let index = PartitionIndex(partition.index);
+            let answer = match self.checked(topic.as_ref(), partition).await {
+                Ok(ready) => self.append(place, index, ready, None).await,
+                Err(answer) => answer,
+            };
+            self.topics[place].partitions.push(answer);
+        }
+    }
+
+    /// Finds a topic, and begins its answer.
+    fn begin_topic(&mut self, data: &TopicProduceData) -> (usize, Result<Arc<Topic>, ErrorCode>) {
         let id = TopicId::from(data.topic_id);
         let topic = if self.version >= 13 {
             self.image.topic_by_id(id).cloned().ok_or(ErrorCode::UnknownTopicId)
@@ -170,28 +210,25 @@ impl Work {
         };
         let place = self.topics.len();
         self.topics.push(ProduceTopicAnswer {
-            name: data.name.0,
+            name: data.name.0.clone(),
             id,
             partitions: Vec::with_capacity(data.partition_data.len()),
         });
-        for partition in data.partition_data {
-            let index = PartitionIndex(partition.index);
-            let answer = match &topic {
-                Err(code) => ProducePartitionAnswer::failed(index, *code),
-                Ok(topic) => self.partition(place, topic, partition).await,
-            };
-            self.topics[place].partitions.push(answer);
-        }
+        (place, topic)
     }
 
-    async fn partition(
+    /// Checks everything that needs no log; the answer otherwise.
+    async fn checked(
         &mut self,
-        place: usize,
-        topic: &Arc<Topic>,
+        topic: Result<&Arc<Topic>, &ErrorCode>,
         data: PartitionProduceData,
-    ) -> ProducePartitionAnswer {
+    ) -> Result<Ready, ProducePartitionAnswer> {
         let index = PartitionIndex(data.index);
-        let failed = |code| ProducePartitionAnswer::failed(index, code);
+        let failed = |code| Err(ProducePartitionAnswer::failed(index, code));
+        let topic = match topic {
+            Ok(topic) => topic,
+            Err(code) => return failed(*code),
+        };
         let id = TopicPartition { topic: topic.id, partition: index };
         let Some(owner) = topic.owner(index, self.shard.context.shards) else {
             return failed(ErrorCode::UnknownTopicOrPartition);
@@ -199,39 +236,54 @@ impl Work {
         if !matches!(self.acks, -1..=1) {
             return failed(ErrorCode::InvalidRequiredAcks);
         }
-        let here = owner == self.shard.id;
-        if !here && !self.shard.context.is_single() {
-            return self.not_leader(index, owner);
+        if owner != self.shard.id && !self.shard.context.is_single() {
+            return Err(self.not_leader(index, owner));
         }
         if topic.internal && !self.is_admin {
             return failed(ErrorCode::InvalidTopicException);
         }
-        let batch = match self.validate(topic, data.records).await {
-            Ok(batch) => batch,
+        match self.validate(topic, data.records).await {
+            Ok(batch) => Ok(Ready { owner, id, batch }),
             Err(refusal) => {
-                return refused(index, refusal.in_partition(&format!("{}-{index}", topic.name)));
+                let log_start = self.log_start(id).filter(|_| refusal.names_log_start());
+                let refusal = refusal.in_partition(&format!("{}-{index}", topic.name));
+                let log_start_offset = log_start.unwrap_or(Offset(-1));
+                Err(ProducePartitionAnswer { log_start_offset, ..refused(index, refusal) })
             }
-        };
-        if batch.header.is_transactional() {
-            // No coordinator can have admitted it, with an id or without.
-            return failed(ErrorCode::TransactionalIdAuthorizationFailed);
         }
-        if here {
-            match append::append(&self.shard, id, &batch).await {
+    }
+
+    /// Start of a log of this shard.
+    fn log_start(&self, id: TopicPartition) -> Option<Offset> {
+        let partition = self.shard.partition(id)?;
+        let log_start = partition.log.borrow().log_start();
+        Some(log_start)
+    }
+
+    /// Appends, or has it done by the shard that owns the partition: then the answer comes later.
+    async fn append(
+        &mut self,
+        topic: usize,
+        index: PartitionIndex,
+        ready: Ready,
+        guard: Option<VerificationGuard>,
+    ) -> ProducePartitionAnswer {
+        let Ready { owner, id, batch } = ready;
+        if owner == self.shard.id {
+            return match append::append(&self.shard, id, &batch, guard).await {
                 Ok(Pending { appended, durable_at }) => {
                     self.durable_at = self.durable_at.max(durable_at);
                     answered(index, &appended)
                 }
-                Err(code) => failed(code),
-            }
-        } else {
-            let at = (place, self.topics[place].partitions.len());
-            self.elsewhere(owner, AppendPart { partition: id, batch }, at);
-            failed(ErrorCode::UnknownServerError)
+                Err(refusal) => refused_by_log(index, &refusal),
+            };
         }
+        let at = (topic, self.topics[topic].partitions.len());
+        self.elsewhere(owner, AppendPart { partition: id, batch, guard }, at);
+        ProducePartitionAnswer::failed(index, ErrorCode::UnknownServerError)
     }
 
-    fn elsewhere(&mut self, owner: ShardId, part: AppendPart, at: (usize, usize)) {
+    fn elsewhere(&mut self, owner: ShardId, part: AppendPart, at: Place) {
         let known = self.elsewhere.iter_mut().find(|elsewhere| elsewhere.owner == owner);
         match known {
             Some(elsewhere) => {
@@ -308,13 +360,13 @@ fn any_failed(answer: &ProduceAnswer) -> bool {
     answer.topics.iter().flat_map(|topic| &topic.partitions).any(|p| !p.error.is_none())
 }
 
-fn fill_in(answer: &mut ProduceAnswer, places: &[(usize, usize)], reply: Reply) {
+fn fill_in(answer: &mut ProduceAnswer, places: &[Place], reply: Reply) {
     let Reply::Appended(outcomes) = reply else { return };
     for (&(topic, place), outcome) in places.iter().zip(outcomes) {
         let partition = &mut answer.topics[topic].partitions[place];
         *partition = match outcome {
             Ok(appended) => answered(partition.partition, &appended),
-            Err(code) => ProducePartitionAnswer::failed(partition.partition, code),
+            Err(refusal) => refused_by_log(partition.partition, &refusal),
         };
     }
 }
@@ -325,6 +377,13 @@ fn answered(index: PartitionIndex, appended: &Appended) -> ProducePartitionAnswe
         log_append_time_ms: appended.log_append_time_ms,
         log_start_offset: appended.log_start,
         ..ProducePartitionAnswer::failed(index, ErrorCode::None)
+    }
+}
+
+fn refused_by_log(index: PartitionIndex, refusal: &AppendRefusal) -> ProducePartitionAnswer {
+    ProducePartitionAnswer {
+        log_start_offset: refusal.log_start,
+        ..ProducePartitionAnswer::failed(index, refusal.code)
     }
 }
 

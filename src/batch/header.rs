@@ -291,6 +291,16 @@ pub fn peek_frame(bytes: &[u8]) -> Option<(Offset, usize)> {
     Some((Offset(i64::from_be_bytes(*offset)), total))
 }
 
+/// Whether bytes that may be a batch say that they are part of a transaction.
+#[must_use]
+pub fn peek_transactional(bytes: &[u8]) -> bool {
+    let header = bytes.first_chunk::<HEADER_BYTES>();
+    header.is_some_and(|raw| {
+        i8::from_be_bytes(field::<MAGIC_AT, 1>(raw)) == MAGIC
+            && BatchHeader::from_bytes(raw).is_transactional()
+    })
+}
+
 /// Whether what stands where a header would stand is zero throughout: the end of a log in a
 /// preallocated file. Fewer bytes than a header are judged by what is there.
 #[must_use]
@@ -472,6 +482,18 @@ mod tests {
         let mut last = [0; 61];
         last[60] = 1;
         assert!(!is_blank(&last));
+    }
+
+    #[test]
+    fn transactional_batches_are_told_before_they_are_read() {
+        let mut raw = sample().to_bytes();
+        assert!(peek_transactional(&raw));
+        assert!(!peek_transactional(&raw[..60]), "cut short");
+        raw[16] = 1;
+        assert!(!peek_transactional(&raw), "another format");
+        raw[16] = 2;
+        raw[22] &= !0x10;
+        assert!(!peek_transactional(&raw));
     }
 
     #[test]

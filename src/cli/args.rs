@@ -26,6 +26,9 @@ pub enum Command {
     /// Look at segments, journals, images and snapshots of a stopped broker
     #[command(subcommand)]
     Log(LogCommand),
+    /// Ask a live broker about its transactions
+    #[command(subcommand)]
+    Txn(TxnCommand),
 }
 
 /// Options of `ringlog serve`. They override the configuration file.
@@ -81,6 +84,26 @@ pub enum LogCommand {
     Verify {
         /// A data directory, or one file of it
         path: PathBuf,
+    },
+}
+
+/// The `ringlog txn` commands.
+#[derive(Debug, Subcommand)]
+pub enum TxnCommand {
+    /// Name every transactional id with its state
+    List {
+        /// A node of the cluster
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+        bootstrap: String,
+    },
+    /// Say which transaction holds readers of committed records back, and how to end it
+    Explain {
+        /// A topic, or one partition of it
+        #[arg(value_name = "TOPIC[:PARTITION]")]
+        place: String,
+        /// A node of the cluster
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+        bootstrap: String,
     },
 }
 

@@ -4,4 +4,6 @@
 //! 1 a command found something wrong, 2 it could not start, 3 a shard's journal failed.
 
 pub mod args;
+pub mod client;
 pub mod log;
+pub mod txn;

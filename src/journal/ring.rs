@@ -355,8 +355,9 @@ impl Ring {
 
 const ALIGN: u64 = BLOCK_ALIGN as u64;
 
-/// One part in so many of the ring is open to control entries only: 5 %.
-const CONTROL_SHARE: u64 = 20;
+/// One part in so many of the ring is open to control entries only: 5 %. Of the memory for blocks,
+/// as much again.
+pub const CONTROL_SHARE: u64 = 20;
 
 /// Above any configured block or ring, and far from overflow.
 const BLOCK_BYTES_LIMIT: u64 = 1 << 28;

@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use smallvec::SmallVec;
 
 use super::block::{self, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Identity, Seal};
-use super::ring::{JournalPoint, Placement, Purpose, Reservation, Ring};
+use super::ring::{CONTROL_SHARE, JournalPoint, Placement, Purpose, Reservation, Ring};
 use crate::ids::{JournalSequence, Offset, TopicPartition};
 use crate::io::buffers::Home;
 use crate::io::{AlignedBuffer, Disk, File, Runtime};
@@ -215,18 +215,20 @@ impl Journal {
     }
 
     /// Waits until the ring and the block memory have room for a batch of `batch_bytes`; `None`
-    /// when `refuse` says that it is of no use to wait.
+    /// when `refuse` says that it is of no use to wait. [`Purpose::Control`] may use the part of
+    /// both that is kept for what ends transactions.
     ///
     /// # Errors
     /// When the journal has failed.
     pub async fn reserve(
         self: &Rc<Self>,
         batch_bytes: usize,
+        purpose: Purpose,
         refuse: &dyn Fn() -> bool,
     ) -> Result<Option<Permit>, JournalFailed> {
         loop {
             let seen = self.room.generation();
-            if let Some(permit) = self.try_reserve(batch_bytes)? {
+            if let Some(permit) = self.try_reserve(batch_bytes, purpose)? {
                 return Ok(Some(permit));
             }
             if refuse() {
@@ -243,6 +245,7 @@ impl Journal {
     pub fn try_reserve(
         self: &Rc<Self>,
         batch_bytes: usize,
+        purpose: Purpose,
     ) -> Result<Option<Permit>, JournalFailed> {
         let mut state = self.state.borrow_mut();
         if let Some(failed) = &state.failed {
@@ -252,11 +255,16 @@ impl Journal {
             return Err(JournalFailed("the shard is stopping".to_owned()));
         }
         let memory = self.memory_used.get();
-        if memory > 0 && memory.saturating_add(batch_bytes) > self.memory_budget {
+        let budget = match purpose {
+            Purpose::Data => self.memory_budget,
+            // What ends a transaction must not wait for what a full disk holds back.
+            Purpose::Control => self.memory_budget + self.memory_budget / CONTROL_SHARE as usize,
+        };
+        if memory > 0 && memory.saturating_add(batch_bytes) > budget {
             return Ok(None);
         }
         let bytes = state.ring.geometry().worst_case_bytes(batch_bytes as u64);
-        Ok(match state.ring.reserve(bytes, Purpose::Data) {
+        Ok(match state.ring.reserve(bytes, purpose) {
             Ok(reservation) => {
                 let journal = Rc::clone(self);
                 Some(Permit { journal, reservation: Some(reservation) })
@@ -551,8 +559,13 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         let aligned = block::aligned_bytes(open.used);
         let placement = state.ring.place(aligned);
+        let settled = !open.reservations.is_empty();
         for reservation in open.reservations.drain(..) {
             state.ring.settle(reservation);
+        }
+        if settled {
+            // Reserved was the worst case: who waits for room may have it now.
+            self.room.notify();
         }
         let seal = Seal {
             sequence: placement.sequence,

@@ -4,25 +4,30 @@
 //! [`Log`] is the hot state: a batch is checked and appended in one synchronous step, becomes
 //! readable when the journal block that holds its last part is durable
 //! ([`Log::advance_high_watermark`]), and leaves memory when its bytes are in a segment
-//! ([`Log::written_through`]).
+//! ([`Log::written_through`]). Markers end transactions in the same way.
 //!
 //! Invariants: `log_start <= written_end <= high_watermark <= next_offset`, except that
 //! `log_start` may pass `written_end` up to the high watermark; no bound ever moves back; tail
 //! batches are contiguous from `written_end` to `next_offset`.
 
+pub mod aborted;
 pub mod epochs;
 pub mod index;
 pub mod layout;
 pub mod producers;
 pub mod segments;
 pub mod tail;
+pub mod transactions;
+pub mod verification;
 
+use crate::batch::{BatchHeader, Marker};
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use epochs::EpochHistory;
 use producers::{Producers, SequenceCheck};
 use tail::{Tail, TailBatch};
+use verification::{Verification, VerificationGuard, Verifications};
 
 /// What a batch says of its producer; `None` in [`BatchFacts`] when it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +36,8 @@ pub struct ProducerFacts {
     pub id: ProducerId,
     /// Its epoch.
     pub epoch: ProducerEpoch,
-    /// Sequence number of the batch's first record.
+    /// Sequence number of the batch's first record; -1 for a batch of a coordinator, which has
+    /// none.
     pub base_sequence: i32,
 }
 
@@ -46,6 +52,37 @@ pub struct BatchFacts {
     pub bytes: usize,
     /// Its producer, if it is idempotent.
     pub producer: Option<ProducerFacts>,
+    /// Whether it is part of a transaction.
+    pub transactional: bool,
+    /// What its verification gave: needed where no transaction of its producer is open.
+    pub guard: Option<VerificationGuard>,
+}
+
+impl BatchFacts {
+    /// What a header says of its batch, which has no guard.
+    #[must_use]
+    pub fn of(header: &BatchHeader) -> BatchFacts {
+        BatchFacts {
+            last_offset_delta: header.last_offset_delta,
+            max_timestamp_ms: header.max_timestamp,
+            bytes: header.total_bytes(),
+            producer: ProducerFacts::of(header),
+            transactional: header.is_transactional(),
+            guard: None,
+        }
+    }
+}
+
+impl ProducerFacts {
+    /// What a header says of the batch's producer, if it has one.
+    #[must_use]
+    pub fn of(header: &BatchHeader) -> Option<ProducerFacts> {
+        header.has_producer_id().then_some(ProducerFacts {
+            id: header.producer_id,
+            epoch: header.producer_epoch,
+            base_sequence: header.base_sequence,
+        })
+    }
 }
 
 /// Outcome of checking a batch against the log.
@@ -70,6 +107,7 @@ pub struct Log {
     written_end: Offset,
     epochs: EpochHistory,
     producers: Producers,
+    verifications: Verifications,
     tail: Tail,
 }
 
@@ -90,6 +128,7 @@ impl Log {
             written_end: end,
             epochs,
             producers,
+            verifications: Verifications::default(),
             tail: Tail::default(),
         }
     }
@@ -115,7 +154,7 @@ impl Log {
     /// First offset a read_committed reader may not pass.
     #[must_use]
     pub fn last_stable_offset(&self) -> Offset {
-        match self.producers.first_open_transaction_offset() {
+        match self.producers.transactions().first_unstable() {
             Some(first) => first.max(self.log_start).min(self.high_watermark),
             None => self.high_watermark,
         }
@@ -161,23 +200,64 @@ impl Log {
         self.epochs.start(epoch, self.next_offset);
     }
 
-    /// Checks a batch's producer epoch and sequence. Nothing changes.
+    /// Begins the verification of a transactional batch, before its coordinator is asked. `strict`
+    /// says that the producer's epoch rises with every transaction.
     ///
     /// # Errors
-    /// The code for the client: 45 or 47; 18 when the offsets of the partition are used up.
-    pub fn check(&self, facts: &BatchFacts, now_ms: i64) -> Result<AppendCheck, ErrorCode> {
-        if self.next_offset.0.checked_add(i64::from(facts.last_offset_delta) + 1).is_none() {
-            return Err(ErrorCode::RecordListTooLarge);
+    /// 47 for an epoch below the known one.
+    pub fn begin_verification(
+        &mut self,
+        producer: &ProducerFacts,
+        strict: bool,
+        now_ms: i64,
+    ) -> Result<Verification, ErrorCode> {
+        let known = self.producers.get(producer.id, now_ms);
+        if known.is_some_and(|known| producer.epoch < known.epoch) {
+            return Err(ErrorCode::InvalidProducerEpoch);
         }
+        if self.producers.has_open(producer, now_ms) {
+            return Ok(Verification::NotNeeded);
+        }
+        let expiration_ms = self.producers.expiration_ms();
+        let guard = self.verifications.begin(producer, strict, now_ms, expiration_ms);
+        Ok(Verification::Guard(guard))
+    }
+
+    /// Checks a batch's producer: epoch, sequence, transaction. Nothing changes.
+    ///
+    /// # Errors
+    /// The code for the client: 45, 47 or 48; 18 when the offsets of the partition are used up.
+    pub fn check(&self, facts: &BatchFacts, now_ms: i64) -> Result<AppendCheck, ErrorCode> {
+        self.check_offsets(facts.last_offset_delta)?;
         let Some(producer) = &facts.producer else {
             return Ok(AppendCheck::Append(self.next_offset));
         };
-        match self.producers.check(producer, facts.last_offset_delta, now_ms)? {
+        match self.producers.check(producer, facts, &self.verifications, now_ms)? {
             SequenceCheck::InOrder => Ok(AppendCheck::Append(self.next_offset)),
             SequenceCheck::Duplicate { base_offset, max_timestamp_ms } => {
                 Ok(AppendCheck::Duplicate { base_offset, max_timestamp_ms })
             }
         }
+    }
+
+    /// Checks a marker and says which offset it gets. Nothing changes.
+    ///
+    /// # Errors
+    /// 47 or 52, see [`Producers::check_marker`]; 18 when the offsets are used up.
+    pub fn check_marker(
+        &self,
+        marker: &Marker,
+        strict: bool,
+        now_ms: i64,
+    ) -> Result<Offset, ErrorCode> {
+        self.check_offsets(0)?;
+        self.producers.check_marker(marker, strict, now_ms)?;
+        Ok(self.next_offset)
+    }
+
+    fn check_offsets(&self, last_offset_delta: i32) -> Result<(), ErrorCode> {
+        let end = self.next_offset.0.checked_add(i64::from(last_offset_delta) + 1);
+        end.map(|_| ()).ok_or(ErrorCode::RecordListTooLarge)
     }
 
     /// Appends a batch that [`Log::check`] accepted in the same turn. `batch` says where its bytes
@@ -187,15 +267,22 @@ impl Log {
         let last_offset = self.next_offset.plus(i64::from(facts.last_offset_delta));
         assert_eq!(batch.last_offset, last_offset, "a batch's offsets are consecutive");
         if let Some(producer) = &facts.producer {
-            self.producers.record(
-                producer,
-                facts.last_offset_delta,
-                last_offset,
-                facts.max_timestamp_ms,
-                now_ms,
-            );
+            self.producers.record(producer, facts, batch.base_offset, now_ms);
+            if facts.transactional {
+                self.verifications.batch_appended(producer.id);
+            }
         }
         self.next_offset = last_offset.plus(1);
+        self.tail.push(batch);
+    }
+
+    /// Appends a marker that [`Log::check_marker`] accepted in the same turn.
+    pub fn append_marker(&mut self, marker: &Marker, batch: TailBatch, now_ms: i64) {
+        assert_eq!(batch.base_offset, self.next_offset, "a marker is appended at the log's end");
+        assert_eq!(batch.last_offset, batch.base_offset, "a marker has one offset");
+        self.producers.mark(marker, batch.base_offset, now_ms);
+        self.verifications.marker_appended(marker.producer_id, marker.producer_epoch);
+        self.next_offset = batch.last_offset.plus(1);
         self.tail.push(batch);
     }
 
@@ -203,6 +290,7 @@ impl Log {
     pub fn advance_high_watermark(&mut self, end: Offset) {
         assert!(end <= self.next_offset, "high watermark {end} above log end {}", self.next_offset);
         self.high_watermark = self.high_watermark.max(end);
+        self.producers.transactions_mut().durable_through(self.high_watermark);
     }
 
     /// Everything below `end` is in segments: it leaves the tail.
@@ -210,12 +298,14 @@ impl Log {
         assert!(end <= self.high_watermark, "only journaled bytes go to segments");
         self.written_end = self.written_end.max(end);
         self.tail.release_below(self.written_end);
+        self.producers.transactions_mut().released_through(self.written_end);
     }
 
     /// Everything below `end` is kept aside in a file of its own, because the segments cannot be
     /// written: it leaves memory, and nobody can read it until the partition is sound again.
     pub fn stranded_through(&mut self, end: Offset) {
         self.tail.release_below(end);
+        self.producers.transactions_mut().released_through(end);
     }
 
     /// Moves the log start up.

@@ -1,27 +1,36 @@
-//! What a partition remembers of its producers: epoch, the last five batches, and when they came.
+//! What a partition remembers of its producers: epoch, the last five batches, when they came, and
+//! the transaction that is open.
 //!
-//! Owns the duplicate and sequence rules of idempotent producers. Must never look at record
-//! timestamps to decide what to forget: entries expire by the broker's clock at append, so that
-//! backfilling old data keeps its dedup window. **deviation** from Kafka, which expires by record
-//! time and keeps one batch over a restart; here all five survive in the checkpoint image.
+//! Owns the rules of batches and markers: duplicates, epochs, sequences, which batch may open a
+//! transaction and which marker may end one. Must never look at record timestamps to decide what
+//! to forget: entries expire by the broker's clock at append, so that backfilling old data keeps
+//! its dedup window, and never while a transaction is open. **deviation** from Kafka, which expires
+//! by record time and keeps one batch over a restart; here all five survive in the checkpoint
+//! image.
 //!
-//! Invariants: at most five batches per producer, all of its current epoch, oldest first.
-//! Source: KIP-98, Kafka's `ProducerStateManager` and `ProducerAppendInfo`.
+//! Invariants: at most five batches per producer, all of its current epoch, oldest first; the open
+//! transactions of the entries are those of [`Transactions`].
+//! Source: KIP-98, KIP-890, KIP-1228, Kafka's `ProducerStateManager` and `ProducerAppendInfo`.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::ProducerFacts;
+use super::transactions::Transactions;
+use super::verification::Verifications;
+use super::{BatchFacts, ProducerFacts};
+use crate::batch::control::Marker;
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerEpoch, ProducerId};
 use crate::journal::image::{ProducerBatchRow, ProducerRow};
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 
+pub use super::verification::{Verification, VerificationGuard};
+
 /// One remembered batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RememberedBatch {
-    /// Sequence number of its last record.
+    /// Sequence number of its last record; -1 for a batch of a coordinator, which has none.
     pub last_sequence: i32,
     /// Offset of its last record.
     pub last_offset: Offset,
@@ -68,6 +77,7 @@ pub enum SequenceCheck {
 #[derive(Clone, Debug, Default)]
 pub struct Producers {
     entries: HashMap<ProducerId, ProducerEntry, RandomState>,
+    transactions: Transactions,
     expiration_ms: i64,
 }
 
@@ -75,7 +85,11 @@ impl Producers {
     /// An empty state whose entries expire `expiration_ms` after their last append.
     #[must_use]
     pub fn new(expiration_ms: i64) -> Producers {
-        Producers { entries: HashMap::default(), expiration_ms }
+        Producers {
+            entries: HashMap::default(),
+            transactions: Transactions::default(),
+            expiration_ms,
+        }
     }
 
     /// The state that an image row holds.
@@ -83,6 +97,9 @@ impl Producers {
     pub fn from_rows(rows: &[ProducerRow], expiration_ms: i64) -> Producers {
         let mut producers = Producers::new(expiration_ms);
         for row in rows {
+            if let Some(first_offset) = row.open_transaction_first_offset {
+                producers.transactions.open(first_offset, row.id);
+            }
             producers.entries.insert(row.id, ProducerEntry::from_row(row));
         }
         producers
@@ -108,82 +125,91 @@ impl Producers {
         self.entries.is_empty()
     }
 
-    /// First offset of the oldest open transaction.
+    /// Idle time after which a producer is forgotten.
     #[must_use]
-    pub fn first_open_transaction_offset(&self) -> Option<Offset> {
-        // No transactions yet: nothing opens one, and images that hold one are refused.
-        None
+    pub fn expiration_ms(&self) -> i64 {
+        self.expiration_ms
     }
 
-    /// Checks epoch and sequence of a batch. Nothing changes.
+    /// The transactions.
+    #[must_use]
+    pub fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    /// The transactions, for the bounds that move.
+    pub fn transactions_mut(&mut self) -> &mut Transactions {
+        &mut self.transactions
+    }
+
+    /// What is known of a producer that is not forgotten.
+    #[must_use]
+    pub fn get(&self, id: ProducerId, now_ms: i64) -> Option<&ProducerEntry> {
+        self.entries.get(&id).filter(|entry| !entry.expired(now_ms, self.expiration_ms))
+    }
+
+    /// Whether the producer has a transaction open in this epoch.
+    #[must_use]
+    pub fn has_open(&self, producer: &ProducerFacts, now_ms: i64) -> bool {
+        self.get(producer.id, now_ms).is_some_and(|entry| {
+            entry.epoch == producer.epoch && entry.open_transaction_first_offset.is_some()
+        })
+    }
+
+    /// Checks a batch: whether it is a copy, whether its transaction is open or verified, epoch,
+    /// sequence, and that nothing comes in between of a transaction. Nothing changes.
     ///
     /// # Errors
-    /// 47 for an epoch below the known one, 45 for any other sequence than the next.
+    /// In this order: 47 for an epoch below the known one; 48 for a transaction that is neither
+    /// open here nor verified; 45 for any other sequence than the next; 48 for a batch without a
+    /// transaction while the producer has one open.
     pub fn check(
         &self,
         producer: &ProducerFacts,
-        last_offset_delta: i32,
+        batch: &BatchFacts,
+        verifications: &Verifications,
         now_ms: i64,
     ) -> Result<SequenceCheck, ErrorCode> {
-        let Some(entry) = self.entries.get(&producer.id) else {
-            return Ok(SequenceCheck::InOrder);
-        };
-        if entry.expired(now_ms, self.expiration_ms) {
-            return Ok(SequenceCheck::InOrder);
+        let entry = self.get(producer.id, now_ms);
+        if let Some(copied) = entry.and_then(|entry| entry.copy_of(producer, batch)) {
+            return Ok(SequenceCheck::Duplicate {
+                base_offset: copied.last_offset.plus(-i64::from(copied.offset_delta)),
+                max_timestamp_ms: copied.max_timestamp_ms,
+            });
         }
-        if producer.epoch < entry.epoch {
+        if entry.is_some_and(|entry| producer.epoch < entry.epoch) {
             return Err(ErrorCode::InvalidProducerEpoch);
         }
-        if producer.epoch > entry.epoch {
-            return match producer.base_sequence {
-                0 => Ok(SequenceCheck::InOrder),
-                _ => Err(ErrorCode::OutOfOrderSequenceNumber),
-            };
+        let admitted = !batch.transactional
+            || self.has_open(producer, now_ms)
+            || verifications.stands(producer.id, batch.guard);
+        if !admitted {
+            return Err(ErrorCode::InvalidTxnState);
         }
-        let last_sequence = sequence_after(producer.base_sequence, last_offset_delta);
-        for batch in &entry.batches {
-            if batch.last_sequence == last_sequence && batch.offset_delta == last_offset_delta {
-                return Ok(SequenceCheck::Duplicate {
-                    base_offset: batch.last_offset.plus(-i64::from(batch.offset_delta)),
-                    max_timestamp_ms: batch.max_timestamp_ms,
-                });
-            }
+        // A coordinator's batches have no sequence.
+        if producer.base_sequence >= 0 {
+            check_sequence(entry, producer, verifications)?;
         }
-        let expected = entry.batches.last().map_or(0, |last| sequence_after(last.last_sequence, 1));
-        if producer.base_sequence == expected {
-            Ok(SequenceCheck::InOrder)
-        } else {
-            Err(ErrorCode::OutOfOrderSequenceNumber)
+        let open = entry.is_some_and(|entry| entry.open_transaction_first_offset.is_some());
+        if open && !batch.transactional {
+            return Err(ErrorCode::InvalidTxnState);
         }
+        Ok(SequenceCheck::InOrder)
     }
 
-    /// Whether the newest batch remembered of the producer is at or above `last_offset`: then a
-    /// batch that ends there has been recorded.
-    #[must_use]
-    pub fn has_through(&self, id: ProducerId, last_offset: Offset) -> bool {
-        let entry = self.entries.get(&id);
-        let newest = entry.and_then(|entry| entry.batches.last());
-        newest.is_some_and(|newest| newest.last_offset >= last_offset)
-    }
-
-    /// Remembers a batch that was appended.
+    /// Remembers a batch that was appended; it may open a transaction.
     pub fn record(
         &mut self,
         producer: &ProducerFacts,
-        last_offset_delta: i32,
-        last_offset: Offset,
-        max_timestamp_ms: i64,
+        batch: &BatchFacts,
+        base_offset: Offset,
         now_ms: i64,
     ) {
-        let entry = self.entries.entry(producer.id).or_insert_with(|| ProducerEntry {
-            epoch: producer.epoch,
-            coordinator_epoch: -1,
-            last_append_ms: now_ms,
-            last_timestamp_ms: max_timestamp_ms,
-            open_transaction_first_offset: None,
-            batches: SmallVec::new(),
-        });
-        if entry.epoch != producer.epoch || entry.expired(now_ms, self.expiration_ms) {
+        if batch.transactional {
+            self.open(producer, base_offset, now_ms);
+        }
+        let entry = self.entry(producer.id, producer.epoch, now_ms);
+        if entry.epoch != producer.epoch {
             entry.epoch = producer.epoch;
             entry.batches.clear();
         }
@@ -191,24 +217,186 @@ impl Producers {
             entry.batches.remove(0);
         }
         entry.batches.push(RememberedBatch {
-            last_sequence: sequence_after(producer.base_sequence, last_offset_delta),
-            last_offset,
-            offset_delta: last_offset_delta,
-            max_timestamp_ms,
+            last_sequence: last_sequence(producer, batch),
+            last_offset: base_offset.plus(i64::from(batch.last_offset_delta)),
+            offset_delta: batch.last_offset_delta,
+            max_timestamp_ms: batch.max_timestamp_ms,
             append_ms: now_ms,
         });
         entry.last_append_ms = now_ms;
-        entry.last_timestamp_ms = max_timestamp_ms;
+        entry.last_timestamp_ms = batch.max_timestamp_ms;
     }
 
-    /// Forgets the producers whose last append is older than the expiration.
+    /// Checks a marker. `strict` says that the producer's epoch rises with every transaction, so
+    /// that a marker of the known epoch can only be a copy. Nothing changes.
+    ///
+    /// # Errors
+    /// 47 for an epoch that is too low, 52 for a coordinator older than the one of the last marker.
+    pub fn check_marker(
+        &self,
+        marker: &Marker,
+        strict: bool,
+        now_ms: i64,
+    ) -> Result<(), ErrorCode> {
+        let Some(entry) = self.get(marker.producer_id, now_ms) else { return Ok(()) };
+        let open = entry.open_transaction_first_offset.is_some();
+        let is_last_epoch = marker.producer_epoch == ProducerEpoch(i16::MAX);
+        let same = marker.producer_epoch == entry.epoch;
+        if marker.producer_epoch < entry.epoch || (strict && same && open && !is_last_epoch) {
+            return Err(ErrorCode::InvalidProducerEpoch);
+        }
+        if entry.coordinator_epoch > marker.coordinator_epoch {
+            return Err(ErrorCode::TransactionCoordinatorFenced);
+        }
+        Ok(())
+    }
+
+    /// Takes over a marker that was appended at `offset`: it ends the producer's transaction.
+    pub fn mark(&mut self, marker: &Marker, offset: Offset, now_ms: i64) {
+        self.end(marker, offset);
+        let entry = self.entry(marker.producer_id, marker.producer_epoch, now_ms);
+        if entry.epoch != marker.producer_epoch {
+            entry.epoch = marker.producer_epoch;
+            entry.batches.clear();
+        }
+        entry.coordinator_epoch = marker.coordinator_epoch;
+        entry.last_append_ms = now_ms;
+        entry.last_timestamp_ms = marker.timestamp_ms;
+    }
+
+    /// Takes over a batch of the journal or of a segment, whatever it is. The state may be ahead
+    /// of it already, except for transactions.
+    pub fn replay(
+        &mut self,
+        producer: &ProducerFacts,
+        batch: &BatchFacts,
+        base_offset: Offset,
+        append_ms: i64,
+    ) {
+        let last_offset = base_offset.plus(i64::from(batch.last_offset_delta));
+        if !self.is_ahead(producer.id, producer.epoch, last_offset, append_ms) {
+            self.record(producer, batch, base_offset, append_ms);
+        } else if batch.transactional {
+            self.open(producer, base_offset, append_ms);
+        }
+    }
+
+    /// Takes over a marker of the journal or of a segment, in the same way.
+    pub fn replay_marker(&mut self, marker: &Marker, offset: Offset, append_ms: i64) {
+        if self.is_ahead(marker.producer_id, marker.producer_epoch, offset, append_ms) {
+            self.end(marker, offset);
+        } else {
+            self.mark(marker, offset, append_ms);
+        }
+    }
+
+    /// Forgets the producers whose last append is older than the expiration, but none whose
+    /// transaction is open.
     pub fn expire(&mut self, now_ms: i64) {
         let expiration_ms = self.expiration_ms;
         self.entries.retain(|_, entry| !entry.expired(now_ms, expiration_ms));
     }
+
+    /// The state as it was at `end`, as far as transactions go; the rest stays as it is.
+    #[must_use]
+    pub fn to_rows_with_transactions_at(&self, end: Offset) -> Vec<ProducerRow> {
+        let open = self.transactions.open_at(end);
+        let mut rows = self.to_rows();
+        for row in &mut rows {
+            row.open_transaction_first_offset = open.get(&row.id).copied();
+        }
+        rows
+    }
+
+    /// Whether the state has taken over something of this producer that comes after.
+    fn is_ahead(
+        &self,
+        id: ProducerId,
+        epoch: ProducerEpoch,
+        last_offset: Offset,
+        append_ms: i64,
+    ) -> bool {
+        self.get(id, append_ms).is_some_and(|entry| {
+            let newest = entry.batches.last();
+            epoch < entry.epoch || newest.is_some_and(|newest| newest.last_offset >= last_offset)
+        })
+    }
+
+    fn open(&mut self, producer: &ProducerFacts, base_offset: Offset, now_ms: i64) {
+        let entry = self.entry(producer.id, producer.epoch, now_ms);
+        if entry.open_transaction_first_offset.is_none() {
+            entry.open_transaction_first_offset = Some(base_offset);
+            self.transactions.open(base_offset, producer.id);
+        }
+    }
+
+    fn end(&mut self, marker: &Marker, offset: Offset) {
+        let entry = self.entries.get_mut(&marker.producer_id);
+        if let Some(first) = entry.and_then(|entry| entry.open_transaction_first_offset.take()) {
+            self.transactions.end(first, offset, marker.kind);
+        }
+    }
+
+    /// The producer's entry, a new one if there is none or it is forgotten.
+    fn entry(&mut self, id: ProducerId, epoch: ProducerEpoch, now_ms: i64) -> &mut ProducerEntry {
+        let expiration_ms = self.expiration_ms;
+        let new = || ProducerEntry {
+            epoch,
+            coordinator_epoch: -1,
+            last_append_ms: now_ms,
+            last_timestamp_ms: -1,
+            open_transaction_first_offset: None,
+            batches: SmallVec::new(),
+        };
+        let entry = self.entries.entry(id).or_insert_with(new);
+        if entry.expired(now_ms, expiration_ms) {
+            *entry = new();
+        }
+        entry
+    }
+}
+
+fn check_sequence(
+    entry: Option<&ProducerEntry>,
+    producer: &ProducerFacts,
+    verifications: &Verifications,
+) -> Result<(), ErrorCode> {
+    let sequence = producer.base_sequence;
+    if let Some(verification) = verifications.get(producer.id) {
+        let knows_nothing = entry.is_none_or(|entry| entry.batches.is_empty());
+        let begins = verification.strict && knows_nothing;
+        if sequence > verification.lowest_sequence || (begins && sequence != 0) {
+            return Err(ErrorCode::OutOfOrderSequenceNumber);
+        }
+    }
+    let expected = match entry {
+        None => return Ok(()),
+        Some(entry) if entry.epoch != producer.epoch => 0,
+        Some(entry) => entry.batches.last().map_or(0, |last| sequence_after(last.last_sequence, 1)),
+    };
+    if sequence == expected { Ok(()) } else { Err(ErrorCode::OutOfOrderSequenceNumber) }
+}
+
+/// Sequence number of a batch's last record.
+fn last_sequence(producer: &ProducerFacts, batch: &BatchFacts) -> i32 {
+    match producer.base_sequence {
+        none @ ..0 => none,
+        base => sequence_after(base, batch.last_offset_delta),
+    }
 }
 
 impl ProducerEntry {
+    /// The remembered batch that this one is an exact copy of.
+    fn copy_of(&self, producer: &ProducerFacts, batch: &BatchFacts) -> Option<&RememberedBatch> {
+        if producer.epoch != self.epoch || producer.base_sequence < 0 {
+            return None;
+        }
+        let last_sequence = last_sequence(producer, batch);
+        self.batches.iter().find(|known| {
+            known.last_sequence == last_sequence && known.offset_delta == batch.last_offset_delta
+        })
+    }
+
     fn expired(&self, now_ms: i64, expiration_ms: i64) -> bool {
         self.open_transaction_first_offset.is_none()
             && now_ms.saturating_sub(self.last_append_ms) >= expiration_ms
@@ -261,101 +449,4 @@ pub fn sequence_after(sequence: i32, count: i32) -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DAY_MS: i64 = 86_400_000;
-
-    fn facts(epoch: i16, base_sequence: i32) -> ProducerFacts {
-        ProducerFacts { id: ProducerId(9), epoch: ProducerEpoch(epoch), base_sequence }
-    }
-
-    struct Script {
-        producers: Producers,
-        next: i64,
-    }
-
-    impl Script {
-        fn new() -> Script {
-            Script { producers: Producers::new(DAY_MS), next: 0 }
-        }
-
-        /// Sends a batch of `count` records; `Ok(base offset)` if written.
-        fn send(&mut self, epoch: i16, base: i32, count: i32, now_ms: i64) -> Result<i64, i16> {
-            let facts = facts(epoch, base);
-            match self.producers.check(&facts, count - 1, now_ms) {
-                Err(code) => Err(code.code()),
-                Ok(SequenceCheck::Duplicate { base_offset, .. }) => Ok(base_offset.0),
-                Ok(SequenceCheck::InOrder) => {
-                    let base_offset = self.next;
-                    self.next += i64::from(count);
-                    self.producers.record(&facts, count - 1, Offset(self.next - 1), -1, now_ms);
-                    Ok(base_offset)
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn five_batches_are_remembered_and_only_exact_copies_are_duplicates() {
-        let mut script = Script::new();
-        for batch in 0..6 {
-            assert_eq!(script.send(0, batch * 10, 10, 0), Ok(i64::from(batch) * 10));
-        }
-        for batch in 1..6 {
-            assert_eq!(script.send(0, batch * 10, 10, 0), Ok(i64::from(batch) * 10));
-        }
-        assert_eq!(script.send(0, 0, 10, 0), Err(45), "older than the window");
-        assert_eq!(script.send(0, 50, 5, 0), Err(45), "overlap with other bounds");
-        assert_eq!(script.send(0, 55, 10, 0), Err(45), "overlap beyond the end");
-        assert_eq!(script.send(0, 61, 1, 0), Err(45), "gap");
-        assert_eq!(script.next, 60, "nothing was appended");
-    }
-
-    #[test]
-    fn epochs_fence_and_start_again_at_zero() {
-        let mut script = Script::new();
-        assert_eq!(script.send(3, 7, 1, 0), Ok(0), "an unknown producer may start anywhere");
-        assert_eq!(script.send(2, 0, 1, 0), Err(47));
-        assert_eq!(script.send(4, 1, 1, 0), Err(45));
-        assert_eq!(script.send(4, 0, 1, 0), Ok(1));
-        assert_eq!(script.send(3, 8, 1, 0), Err(47));
-    }
-
-    /// redpanda-data/redpanda#4854
-    #[test]
-    fn sequences_wrap_to_zero() {
-        let mut script = Script::new();
-        assert_eq!(script.send(0, 2_147_483_640, 10, 0), Ok(0));
-        assert_eq!(script.send(0, 2, 5, 0), Ok(10));
-        assert_eq!(script.send(0, 2_147_483_640, 10, 0), Ok(0), "duplicate over the wrap");
-        let mut script = Script::new();
-        assert_eq!(script.send(0, i32::MAX, 1, 0), Ok(0));
-        assert_eq!(script.send(0, 0, 1, 0), Ok(1));
-        assert_eq!(sequence_after(i32::MAX, 1), 0);
-    }
-
-    /// redpanda-data/redpanda#3824: expiry looks at the broker's clock only.
-    #[test]
-    fn producers_expire_by_the_clock_at_append() {
-        let mut script = Script::new();
-        assert_eq!(script.send(0, 0, 1, 1_000), Ok(0));
-        script.producers.expire(1_000 + DAY_MS - 1);
-        assert_eq!(script.producers.len(), 1);
-        assert_eq!(script.send(0, 5, 1, 1_000 + DAY_MS - 1), Err(45));
-        assert_eq!(script.send(0, 5, 1, 1_000 + DAY_MS), Ok(1), "forgotten: any sequence");
-        script.producers.expire(3 * DAY_MS);
-        assert!(script.producers.is_empty());
-    }
-
-    #[test]
-    fn rows_carry_everything() {
-        let mut script = Script::new();
-        for batch in 0..7 {
-            assert!(script.send(1, batch, 1, i64::from(batch)).is_ok());
-        }
-        let rows = script.producers.to_rows();
-        assert_eq!(rows[0].batches.len(), 5);
-        assert_eq!(Producers::from_rows(&rows, DAY_MS).to_rows(), rows);
-    }
-}
+mod tests;

@@ -1,12 +1,23 @@
 //! The log's bounds and steps, one partition at a time.
 
+mod model;
+mod transactions;
+
 use smallvec::SmallVec;
 
+use super::transactions::EndedTransaction;
 use super::*;
 use crate::ids::JournalSequence;
 
 fn facts(count: i32) -> BatchFacts {
-    BatchFacts { last_offset_delta: count - 1, max_timestamp_ms: 7, bytes: 100, producer: None }
+    BatchFacts {
+        last_offset_delta: count - 1,
+        max_timestamp_ms: 7,
+        bytes: 100,
+        producer: None,
+        transactional: false,
+        guard: None,
+    }
 }
 
 fn append(log: &mut Log, count: i32, sequence: u64) {

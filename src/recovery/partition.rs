@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::batch::BatchHeader;
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker};
 use crate::ids::{Offset, PartitionIndex, TopicId};
 use crate::io::{Disk, File, OpenMode};
 use crate::journal::image::{OfflineRow, PartitionRow};
@@ -16,7 +16,7 @@ use crate::journal::manifest;
 use crate::journal::replay::Replayed;
 use crate::journal::stranded::{self, StrandedEntry, StrandedReader};
 use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
-use crate::log::ProducerFacts;
+use crate::log::BatchFacts;
 use crate::log::epochs::EpochHistory;
 use crate::log::layout::{self, SegmentFile};
 use crate::log::producers::Producers;
@@ -393,23 +393,18 @@ impl PartitionRecovery {
             builder.write(disk).await?;
         }
         self.epochs.start(header.leader_epoch, header.base_offset);
-        let known = self.producers.has_through(header.producer_id, header.last_offset());
-        if header.has_producer_id() && !header.is_control() && !known {
-            let producer = ProducerFacts {
-                id: header.producer_id,
-                epoch: header.producer_epoch,
-                base_sequence: header.base_sequence,
-            };
-            self.producers.record(
-                &producer,
-                header.last_offset_delta,
-                header.last_offset(),
-                header.max_timestamp,
-                append_ms,
-            );
-        }
+        self.replay_producer(header, bytes, append_ms);
         self.next = header.next_offset();
         Ok(())
+    }
+
+    /// Takes a batch or a marker over into the producers' state.
+    fn replay_producer(&mut self, header: &BatchHeader, bytes: &[u8], append_ms: i64) {
+        replay_into(&mut self.producers, header, bytes, append_ms);
+        // All of it is durable, and none of it in memory.
+        let transactions = self.producers.transactions_mut();
+        transactions.durable_through(header.next_offset());
+        transactions.released_through(header.next_offset());
     }
 
     async fn directory(&mut self, disk: &Rc<dyn Disk>) -> io::Result<PathBuf> {
@@ -479,6 +474,22 @@ impl PartitionRecovery {
 
     fn stranded_path(&self) -> PathBuf {
         self.rules.data_dir.join(manifest::stranded_path(self.row.tp))
+    }
+}
+
+/// Takes a batch or a marker over into the state of a partition's producers.
+fn replay_into(producers: &mut Producers, header: &BatchHeader, bytes: &[u8], append_ms: i64) {
+    let base_offset = header.base_offset;
+    if header.is_control() {
+        // One that names no transaction's end says nothing of a producer.
+        if let Ok(Some(marker)) = Marker::read(header, &bytes[HEADER_BYTES..]) {
+            producers.replay_marker(&marker, base_offset, append_ms);
+        }
+    } else {
+        let facts = BatchFacts::of(header);
+        if let Some(producer) = &facts.producer {
+            producers.replay(producer, &facts, base_offset, append_ms);
+        }
     }
 }
 

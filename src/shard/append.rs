@@ -1,9 +1,9 @@
 //! Appending batches to partitions of this shard.
 //!
-//! Owns the one step in which a batch is checked, gets its offsets and is copied into the journal:
-//! synchronous, after room was reserved. Appends of other shards wait in one queue per sender, so
-//! that batches of one connection keep their order. Must never answer an append before its block
-//! is durable.
+//! Owns the one step in which a batch or a marker is checked, gets its offsets and is copied into
+//! the journal: synchronous, after room was reserved. Appends of other shards wait in one queue per
+//! sender, so that batches of one connection keep their order. Must never answer an append before
+//! its block is durable.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,17 +11,20 @@ use std::rc::Rc;
 
 use super::Shard;
 use super::event::Event;
-use super::message::{AppendPart, Appended, Reply};
+use super::message::{AppendPart, AppendRefusal, Appended, MarkerPart, Reply, VerifyPart};
 use super::partition::{Availability, Partition};
+use crate::batch::control::MARKER_BYTES;
 use crate::batch::header::set_base_offset;
-use crate::batch::{HEADER_BYTES, ValidBatch};
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker, ValidBatch};
 use crate::error_code::ErrorCode;
-use crate::ids::{JournalSequence, ShardId, TopicPartition};
+use crate::ids::{JournalSequence, Offset, ShardId, TopicPartition};
 use crate::io::mailbox::Lane;
 use crate::journal::block::ControlEntry;
+use crate::journal::ring::Purpose;
 use crate::journal::writer::{BatchCopy, JournalClient, Permit};
 use crate::log::tail::TailBatch;
-use crate::log::{AppendCheck, BatchFacts, ProducerFacts};
+use crate::log::verification::{Verification, VerificationGuard};
+use crate::log::{AppendCheck, BatchFacts, Log};
 
 /// An append that is in the journal, durable with `durable_at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +35,40 @@ pub struct Pending {
     pub durable_at: JournalSequence,
 }
 
-/// Waits for room, then appends the batch.
+/// How much an append of the broker's own matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Refused while the disk is full, like the records of clients.
+    Usual,
+    /// Ends a transaction, or says that it will: passes a full disk, and may use the room that the
+    /// journal keeps for control entries.
+    Control,
+}
+
+impl Urgency {
+    fn purpose(self) -> Purpose {
+        match self {
+            Urgency::Usual => Purpose::Data,
+            Urgency::Control => Purpose::Control,
+        }
+    }
+}
+
+/// A whole batch and what is known of it.
+struct Source<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    payload: &'a [u8],
+    facts: BatchFacts,
+    log_append_time_ms: i64,
+}
+
+impl Source<'_> {
+    fn bytes(&self) -> usize {
+        HEADER_BYTES + self.payload.len()
+    }
+}
+
+/// Waits for room, then appends a client's batch. `guard` is what its verification gave.
 ///
 /// # Errors
 /// The code for the client.
@@ -40,52 +76,100 @@ pub async fn append(
     shard: &Rc<Shard>,
     id: TopicPartition,
     batch: &ValidBatch,
+    guard: Option<VerificationGuard>,
+) -> Result<Pending, AppendRefusal> {
+    let facts = BatchFacts {
+        max_timestamp_ms: batch.max_timestamp,
+        guard,
+        ..BatchFacts::of(&batch.header)
+    };
+    let source = Source {
+        header: &batch.header_bytes,
+        payload: batch.payload(),
+        facts,
+        log_append_time_ms: batch.log_append_time.unwrap_or(-1),
+    };
+    append_source(shard, id, &source, Urgency::Usual).await
+}
+
+/// Waits for room, then appends a batch that this broker makes itself, whole and sealed. One of a
+/// coordinator may carry a producer without a sequence: only its epoch is checked then.
+///
+/// # Errors
+/// The code of the refusal: 3, 10, 18, 47, 48 or 56.
+pub async fn append_internal(
+    shard: &Rc<Shard>,
+    id: TopicPartition,
+    batch: &[u8],
+    urgency: Urgency,
+    guard: Option<VerificationGuard>,
 ) -> Result<Pending, ErrorCode> {
-    shard.check_writable()?;
+    let (header, payload) =
+        batch.split_first_chunk::<HEADER_BYTES>().ok_or(ErrorCode::CorruptMessage)?;
+    let read = BatchHeader::read(header).map_err(|_| ErrorCode::CorruptMessage)?;
+    assert_eq!(read.total_bytes(), batch.len(), "one whole batch is appended");
+    let facts = BatchFacts { guard, ..BatchFacts::of(&read) };
+    let source = Source { header, payload, facts, log_append_time_ms: -1 };
+    append_source(shard, id, &source, urgency).await.map_err(|refusal| refusal.code)
+}
+
+async fn append_source(
+    shard: &Rc<Shard>,
+    id: TopicPartition,
+    source: &Source<'_>,
+    urgency: Urgency,
+) -> Result<Pending, AppendRefusal> {
+    check_writable(shard, urgency)?;
     let partition = shard.partition(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     check_online(&partition)?;
-    let bytes = batch.bytes.len();
+    let bytes = source.bytes();
     if bytes > shard.journal.largest_batch_bytes() {
-        return Err(ErrorCode::MessageTooLarge);
+        return Err(ErrorCode::MessageTooLarge.into());
     }
+    loop {
+        let permit = reserve(shard, bytes, urgency).await?;
+        if let Some(pending) = append_now(shard, &partition, source, permit, urgency)? {
+            return Ok(pending);
+        }
+        wait_for_control_room(shard).await?;
+    }
+}
+
+/// Waits until the journal has room.
+async fn reserve(shard: &Rc<Shard>, bytes: usize, urgency: Urgency) -> Result<Permit, ErrorCode> {
     let refuse = || {
         // Whoever waits for room sees to it that some comes back.
         shard.write_behind.relieve();
         if shard.journal.half_full() {
             shard.checkpoints.request_once();
         }
-        shard.space.is_full()
+        urgency == Urgency::Usual && shard.space.is_full()
     };
-    loop {
-        let permit = shard
-            .journal
-            .reserve(bytes, &refuse)
-            .await
-            .map_err(|_| ErrorCode::KafkaStorageError)?
-            .ok_or(ErrorCode::KafkaStorageError)?;
-        if let Some(pending) = append_now(shard, &partition, batch, permit)? {
-            return Ok(pending);
-        }
-        // Even the space kept for control entries is used: a checkpoint gives some back.
-        let released = shard.checkpoints.request_and_wait().await;
-        released.map_err(|_| ErrorCode::KafkaStorageError)?;
-    }
+    let permit = shard.journal.reserve(bytes, urgency.purpose(), &refuse).await;
+    permit.map_err(|_| ErrorCode::KafkaStorageError)?.ok_or(ErrorCode::KafkaStorageError)
+}
+
+/// Even the space kept for control entries is used: a checkpoint gives some back.
+async fn wait_for_control_room(shard: &Rc<Shard>) -> Result<(), ErrorCode> {
+    let released = shard.checkpoints.request_and_wait().await;
+    released.map_err(|_| ErrorCode::KafkaStorageError)
 }
 
 /// `None` when there is no room for the control entry that must come before the batch.
 fn append_now(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
-    batch: &ValidBatch,
+    source: &Source<'_>,
     permit: Permit,
-) -> Result<Option<Pending>, ErrorCode> {
-    shard.check_writable()?;
+    urgency: Urgency,
+) -> Result<Option<Pending>, AppendRefusal> {
+    check_writable(shard, urgency)?;
     check_online(partition)?;
     let now_ms = shard.runtime.wall_ms();
-    let facts = facts_of(batch);
     let mut log = partition.log.borrow_mut();
     let log_start = log.log_start();
-    let base_offset = match log.check(&facts, now_ms)? {
+    let checked = log.check(&source.facts, now_ms);
+    let base_offset = match checked.map_err(|code| AppendRefusal { code, log_start })? {
         AppendCheck::Append(base_offset) => base_offset,
         AppendCheck::Duplicate { base_offset, max_timestamp_ms } => {
             let appended =
@@ -96,46 +180,136 @@ fn append_now(
             return Ok(Some(Pending { appended, durable_at }));
         }
     };
-    let epoch = shard.context.leader_epoch();
-    if log.starts_epoch(epoch) {
-        let start = log.next_offset();
-        let entry = ControlEntry::EpochStarted { tp: partition.id, epoch, start };
-        match shard.journal.append_control(&[entry]) {
-            Ok(_) => log.start_epoch(epoch),
-            Err(_) if shard.journal.failure().is_some() => {
-                return Err(ErrorCode::KafkaStorageError);
-            }
-            Err(_) => return Ok(None),
-        }
+    if !start_epoch(shard, partition, &mut log)? {
+        return Ok(None);
     }
-    let mut header: [u8; HEADER_BYTES] = batch.header_bytes;
-    set_base_offset(&mut header, base_offset, epoch);
-    let last_offset = base_offset.plus(i64::from(facts.last_offset_delta));
+    let mut header = *source.header;
+    set_base_offset(&mut header, base_offset, shard.context.leader_epoch());
+    let tail = copy_in(shard, partition, permit, &header, source, base_offset, now_ms);
+    let durable_at = tail.sequence;
+    log.append(&source.facts, tail, now_ms);
+    drop(log);
+    after_append(shard, partition);
+    let log_append_time_ms = source.log_append_time_ms;
+    let appended = Appended { base_offset, log_append_time_ms, log_start };
+    Ok(Some(Pending { appended, durable_at }))
+}
+
+/// Appends a marker if the journal has room for it now; `None` if it has not.
+///
+/// # Errors
+/// 3, 18, 47, 52 or 56.
+pub fn append_marker_now(
+    shard: &Rc<Shard>,
+    part: &MarkerPart,
+) -> Result<Option<Pending>, ErrorCode> {
+    check_writable(shard, Urgency::Control)?;
+    let partition = shard.partition(part.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    check_online(&partition)?;
+    let permit = shard.journal.try_reserve(MARKER_BYTES, Purpose::Control);
+    let Some(permit) = permit.map_err(|_| ErrorCode::KafkaStorageError)? else { return Ok(None) };
+    let now_ms = shard.runtime.wall_ms();
+    let marker = Marker {
+        kind: part.kind,
+        producer_id: part.producer_id,
+        producer_epoch: part.producer_epoch,
+        coordinator_epoch: part.coordinator_epoch,
+        timestamp_ms: now_ms,
+    };
+    let mut log = partition.log.borrow_mut();
+    let strict = part.transaction_version >= STRICT_VERSION;
+    let offset = log.check_marker(&marker, strict, now_ms)?;
+    if !start_epoch(shard, &partition, &mut log)? {
+        return Ok(None);
+    }
+    let timestamp_type = partition.topic.borrow().config.timestamp_type;
+    let batch = marker.to_batch(offset, shard.context.leader_epoch(), timestamp_type);
+    let (header, payload) =
+        batch.split_first_chunk::<HEADER_BYTES>().expect("invariant: a marker has a header");
+    let read = BatchHeader::read(header).expect("invariant: a marker is a batch");
+    let facts = BatchFacts::of(&read);
+    let source = Source { header, payload, facts, log_append_time_ms: -1 };
+    let tail = copy_in(shard, &partition, permit, header, &source, offset, now_ms);
+    let durable_at = tail.sequence;
+    log.append_marker(&marker, tail, now_ms);
+    let log_start = log.log_start();
+    drop(log);
+    after_append(shard, &partition);
+    let appended = Appended { base_offset: offset, log_append_time_ms: -1, log_start };
+    Ok(Some(Pending { appended, durable_at }))
+}
+
+/// Waits until the journal may have room for a marker that it had none for.
+///
+/// # Errors
+/// 56 when it has failed.
+pub async fn wait_for_marker_room(shard: &Rc<Shard>) -> Result<(), ErrorCode> {
+    let permit = shard.journal.try_reserve(MARKER_BYTES, Purpose::Control);
+    match permit.map_err(|_| ErrorCode::KafkaStorageError)? {
+        // Then it was the entry before the marker that found none.
+        Some(_) => wait_for_control_room(shard).await,
+        None => reserve(shard, MARKER_BYTES, Urgency::Control).await.map(drop),
+    }
+}
+
+/// Begins the verification of a transactional batch for a partition of this shard.
+///
+/// # Errors
+/// 3 or 56 for the partition, 47 for the batch's epoch.
+pub fn begin_verification(shard: &Shard, part: &VerifyPart) -> Result<Verification, ErrorCode> {
+    let partition = shard.partition(part.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    check_online(&partition)?;
+    let now_ms = shard.runtime.wall_ms();
+    partition.log.borrow_mut().begin_verification(&part.producer, part.strict, now_ms)
+}
+
+/// Notes this boot's epoch in front of its first batch; `false` when there is no room for it.
+fn start_epoch(shard: &Shard, partition: &Partition, log: &mut Log) -> Result<bool, ErrorCode> {
+    let epoch = shard.context.leader_epoch();
+    if !log.starts_epoch(epoch) {
+        return Ok(true);
+    }
+    let entry = ControlEntry::EpochStarted { tp: partition.id, epoch, start: log.next_offset() };
+    match shard.journal.append_control(&[entry]) {
+        Ok(_) => {
+            log.start_epoch(epoch);
+            Ok(true)
+        }
+        Err(_) if shard.journal.failure().is_some() => Err(ErrorCode::KafkaStorageError),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Copies a batch with its final header into the open block.
+fn copy_in(
+    shard: &Shard,
+    partition: &Rc<Partition>,
+    permit: Permit,
+    header: &[u8; HEADER_BYTES],
+    source: &Source<'_>,
+    base_offset: Offset,
+    now_ms: i64,
+) -> TailBatch {
+    let last_offset = base_offset.plus(i64::from(source.facts.last_offset_delta));
     let copy = BatchCopy {
         tp: partition.id,
-        header: &header,
-        payload: batch.payload(),
+        header,
+        payload: source.payload,
         append_ms: now_ms,
         end: last_offset.plus(1),
     };
     let client: Rc<dyn JournalClient> = Rc::clone(partition) as Rc<dyn JournalClient>;
     let journaled = shard.journal.append_batch(permit, &copy, &client);
-    let tail = TailBatch {
+    partition.dirty.set(true);
+    TailBatch {
         base_offset,
         last_offset,
-        max_timestamp_ms: batch.max_timestamp,
+        max_timestamp_ms: source.facts.max_timestamp_ms,
         append_ms: now_ms,
-        bytes: facts.bytes,
+        bytes: source.bytes(),
         sequence: journaled.sequence,
         parts: journaled.parts,
-    };
-    log.append(&facts, tail, now_ms);
-    drop(log);
-    partition.dirty.set(true);
-    after_append(shard, partition);
-    let log_append_time_ms = batch.log_append_time.unwrap_or(-1);
-    let appended = Appended { base_offset, log_append_time_ms, log_start };
-    Ok(Some(Pending { appended, durable_at: journaled.sequence }))
+    }
 }
 
 /// Write-behind and checkpoints follow what is in memory and in the ring.
@@ -159,17 +333,10 @@ fn check_online(partition: &Partition) -> Result<(), ErrorCode> {
     }
 }
 
-fn facts_of(batch: &ValidBatch) -> BatchFacts {
-    let header = &batch.header;
-    BatchFacts {
-        last_offset_delta: header.last_offset_delta,
-        max_timestamp_ms: batch.max_timestamp,
-        bytes: batch.bytes.len(),
-        producer: header.has_producer_id().then_some(ProducerFacts {
-            id: header.producer_id,
-            epoch: header.producer_epoch,
-            base_sequence: header.base_sequence,
-        }),
+fn check_writable(shard: &Shard, urgency: Urgency) -> Result<(), ErrorCode> {
+    match urgency {
+        Urgency::Usual => shard.check_writable(),
+        Urgency::Control => shard.check_sound(),
     }
 }
 
@@ -177,23 +344,26 @@ fn facts_of(batch: &ValidBatch) -> BatchFacts {
 pub async fn append_durably(
     shard: &Rc<Shard>,
     parts: Vec<AppendPart>,
-) -> Vec<Result<Appended, ErrorCode>> {
+) -> Vec<Result<Appended, AppendRefusal>> {
     let pending = append_all(shard, parts).await;
     wait_durable(shard, pending).await
 }
 
-async fn append_all(shard: &Rc<Shard>, parts: Vec<AppendPart>) -> Vec<Result<Pending, ErrorCode>> {
+async fn append_all(
+    shard: &Rc<Shard>,
+    parts: Vec<AppendPart>,
+) -> Vec<Result<Pending, AppendRefusal>> {
     let mut pending = Vec::with_capacity(parts.len());
     for part in parts {
-        pending.push(append(shard, part.partition, &part.batch).await);
+        pending.push(append(shard, part.partition, &part.batch, part.guard).await);
     }
     pending
 }
 
 async fn wait_durable(
     shard: &Rc<Shard>,
-    pending: Vec<Result<Pending, ErrorCode>>,
-) -> Vec<Result<Appended, ErrorCode>> {
+    pending: Vec<Result<Pending, AppendRefusal>>,
+) -> Vec<Result<Appended, AppendRefusal>> {
     let newest = pending.iter().flatten().map(|pending| pending.durable_at).max();
     let durable = shard.journal.wait(newest.unwrap_or_default()).await;
     let through = shard.journal.durable_through();
@@ -201,8 +371,8 @@ async fn wait_durable(
         .into_iter()
         .map(|pending| match pending {
             Ok(pending) if durable.is_ok() || pending.durable_at <= through => Ok(pending.appended),
-            Ok(_) => Err(ErrorCode::KafkaStorageError),
-            Err(code) => Err(code),
+            Ok(_) => Err(ErrorCode::KafkaStorageError.into()),
+            Err(refusal) => Err(refusal),
         })
         .collect()
 }
@@ -258,3 +428,6 @@ pub fn start_queues(shard: &Rc<Shard>) {
         }));
     }
 }
+
+/// From this level on the epoch of a producer rises with every transaction.
+const STRICT_VERSION: i16 = 2;

@@ -28,6 +28,7 @@ use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
 use crate::metadata::topics::new_cluster_id;
 use crate::recovery::{self, Recovered};
+use crate::wire::versions::FEATURES;
 
 /// Directory of the catalog below the data directory.
 pub const CATALOG: &str = "catalog";
@@ -83,7 +84,8 @@ pub async fn prepare(
     .await
     .map_err(|error| error.to_string())?;
     // Recovery has removed what deleted topics left, and its images name nothing of them.
-    let records = finished_deletions(&image);
+    let mut records = finished_deletions(&image);
+    records.extend(new_feature_levels(&image));
     let image = store.append(&records).await.map_err(|error| error.to_string())?;
     Ok(Started { image, recovered })
 }
@@ -174,6 +176,20 @@ fn finished_deletions(image: &Image) -> Vec<Record> {
         records.push(Record::TombstoneGone { id: tombstone.id });
     }
     records
+}
+
+/// Levels of features that this version has in force and the catalog does not know yet. Clients
+/// look at features again when their epoch has risen, so it has to rise with the levels.
+fn new_feature_levels(image: &Image) -> Vec<Record> {
+    let known = |name: &str| image.features().get(name).copied().unwrap_or(0);
+    FEATURES
+        .iter()
+        .filter(|feature| feature.finalized != known(feature.name))
+        .map(|feature| Record::FeatureLevelSet {
+            name: feature.name.to_owned(),
+            level: feature.finalized,
+        })
+        .collect()
 }
 
 /// A new data directory gets the format's version; one of a newer version is refused.

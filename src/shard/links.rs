@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
-use super::{Shard, append, catalog, connection, offsets, read, watch};
+use super::{Shard, append, catalog, connection, markers, offsets, read, transactions, watch};
 use crate::ids::ShardId;
 use crate::io::mailbox::{Envelope, Lane, Mailbox, OutsideSender};
 use crate::limits::MESSAGES_PER_TURN_MAX;
@@ -43,13 +43,18 @@ impl Links {
 
     /// Sends a request; the slot gets the reply.
     pub fn call(&self, to: ShardId, operation: Operation) -> Rc<Slot<Reply>> {
+        self.call_numbered(to, operation).1
+    }
+
+    /// The same, with the number under which it may be revoked.
+    pub fn call_numbered(&self, to: ShardId, operation: Operation) -> (u64, Rc<Slot<Reply>>) {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let slot = Slot::new();
         self.slots.borrow_mut().insert(number, Rc::clone(&slot));
         let lane = lane_of(&operation);
         self.mailbox.send(to, lane, Message::Request { number, operation });
-        slot
+        (number, slot)
     }
 
     /// Sends a message that has no reply.
@@ -128,6 +133,7 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
             Ok(stream) => connection::spawn(shard, Rc::new(stream)),
             Err(error) => tracing::debug!("a connection was lost on its way: {error}"),
         },
+        Message::Revoke { number } => transactions::revoke(shard, from, number),
         Message::Unwatch { fetch } => shard.links.watches.forget_remote(from, fetch),
         Message::Request { number, operation: Operation::Append(parts) } => {
             shard.links.appends.push(from, number, lane, parts);
@@ -135,6 +141,9 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
         Message::Request { number, operation: Operation::Watch { fetch, parts } } => {
             let moved = watch::watch_for(shard, from, fetch, &parts);
             shard.links.reply(from, number, lane, Reply::Done(moved));
+        }
+        Message::Request { number, operation: Operation::Transaction(request) } => {
+            transactions::take_in(shard, from, number, lane, request);
         }
         Message::Request { number, operation } => {
             let shard = Rc::clone(shard);
@@ -150,6 +159,13 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
 async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
     match operation {
         Operation::Append(parts) => Reply::Appended(append::append_durably(shard, parts).await),
+        Operation::Verify(parts) => {
+            let verify = |part| append::begin_verification(shard, part);
+            Reply::Verified(parts.iter().map(verify).collect())
+        }
+        Operation::WriteMarkers(parts) => {
+            Reply::Markers(markers::write_markers(shard, parts).await)
+        }
         Operation::Read(parts) => Reply::Read(read::read_parts(shard, &parts).await),
         // A shard watches its own partitions directly; this is never sent to itself.
         Operation::Watch { .. } => Reply::Done(true),
@@ -162,6 +178,10 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         }
         Operation::EpochEnds(queries) => {
             Reply::EpochEnds(queries.iter().map(|query| offsets::epoch_end(shard, query)).collect())
+        }
+        Operation::Transaction(request) => {
+            let caller = transactions::Caller::here(shard);
+            Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
         }
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
@@ -178,10 +198,13 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
 fn lane_of(operation: &Operation) -> Lane {
     match operation {
         Operation::Append(_)
+        | Operation::Verify(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
         | Operation::EpochEnds(_) => Lane::Request,
         Operation::Watch { .. }
+        | Operation::WriteMarkers(_)
+        | Operation::Transaction(_)
         | Operation::Catalog(_)
         | Operation::Publish(_)
         | Operation::DropTopic(_)

@@ -8,9 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::batch::ValidBatch;
+use crate::batch::{MarkerKind, ValidBatch};
+use crate::coordinator::txn::{
+    AddPartitions, Description, EndTxn, Identity, InitProducerId, ListFilter, Listing,
+};
 use crate::error_code::ErrorCode;
-use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
+use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition};
+use crate::log::ProducerFacts;
+use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
 use crate::wire::gather::DivergingEpoch;
@@ -41,6 +46,11 @@ pub enum Message {
     Connection(crate::io::listener::Accepted),
     /// The process is stopping.
     Stop,
+    /// The client of a request is gone: do not hold it any longer.
+    Revoke {
+        /// The request's number at the shard that sends this.
+        number: u64,
+    },
     /// The fetch is over: forget what it watches.
     Unwatch {
         /// The fetch's number at the shard that sends this.
@@ -53,6 +63,10 @@ pub enum Message {
 pub enum Operation {
     /// Append these batches, in order; answered when they are durable.
     Append(Vec<AppendPart>),
+    /// Begin the verification of these transactional batches, in order.
+    Verify(Vec<VerifyPart>),
+    /// Append these markers, in order; answered when they are durable.
+    WriteMarkers(Vec<MarkerPart>),
     /// Read what is readable now.
     Read(ReadParts),
     /// Send one wake when a bound of any of these has moved past what the fetch has seen.
@@ -66,6 +80,8 @@ pub enum Operation {
     ListOffsets(Vec<OffsetQuery>),
     /// Answer OffsetForLeaderEpoch for these.
     EpochEnds(Vec<EpochQuery>),
+    /// Answer for a transactional id, or for all of this shard.
+    Transaction(TxnRequest),
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -80,13 +96,19 @@ pub enum Operation {
 #[derive(Debug)]
 pub enum Reply {
     /// To [`Operation::Append`], one per part.
-    Appended(Vec<Result<Appended, ErrorCode>>),
+    Appended(Vec<Result<Appended, AppendRefusal>>),
+    /// To [`Operation::Verify`], one per part.
+    Verified(Vec<Result<Verification, ErrorCode>>),
+    /// To [`Operation::WriteMarkers`], one per part.
+    Markers(Vec<ErrorCode>),
     /// To [`Operation::Read`], one per part.
     Read(Vec<ReadOutcome>),
     /// To [`Operation::ListOffsets`], one per query.
     Offsets(Vec<OffsetAnswer>),
     /// To [`Operation::EpochEnds`], one per query.
     EpochEnds(Vec<EpochAnswer>),
+    /// To [`Operation::Transaction`].
+    Transaction(TxnReply),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.
@@ -100,6 +122,37 @@ pub struct AppendPart {
     pub partition: TopicPartition,
     /// The validated batch.
     pub batch: ValidBatch,
+    /// What its verification gave, if it is transactional and needed one.
+    pub guard: Option<VerificationGuard>,
+}
+
+/// A transactional batch that is to be appended to a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerifyPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// What the batch says of its producer.
+    pub producer: ProducerFacts,
+    /// Whether the producer's epoch rises with every transaction.
+    pub strict: bool,
+}
+
+/// A marker for one partition.
+#[derive(Clone, Debug)]
+pub struct MarkerPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// Commit or abort.
+    pub kind: MarkerKind,
+    /// The producer whose transaction ends.
+    pub producer_id: ProducerId,
+    /// Its epoch.
+    pub producer_epoch: ProducerEpoch,
+    /// Epoch of the coordinator that decided.
+    pub coordinator_epoch: i32,
+    /// Below 2: a marker may carry the epoch of the transaction it ends. From 2 on its epoch is
+    /// higher.
+    pub transaction_version: i16,
 }
 
 /// Where a batch went.
@@ -111,6 +164,21 @@ pub struct Appended {
     pub log_append_time_ms: i64,
     /// Log start of the partition.
     pub log_start: Offset,
+}
+
+/// A batch that was not appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppendRefusal {
+    /// The code for the client.
+    pub code: ErrorCode,
+    /// Log start of the partition; -1 where the answer names none.
+    pub log_start: Offset,
+}
+
+impl From<ErrorCode> for AppendRefusal {
+    fn from(code: ErrorCode) -> AppendRefusal {
+        AppendRefusal { code, log_start: Offset(-1) }
+    }
 }
 
 /// Reads of one fetch on one shard.
@@ -223,6 +291,36 @@ pub struct EpochAnswer {
     pub epoch: LeaderEpoch,
     /// Its end, -1 if unknown.
     pub end_offset: Offset,
+}
+
+/// What is asked of a transaction coordinator.
+#[derive(Clone, Debug)]
+pub enum TxnRequest {
+    /// Who may produce under a transactional id.
+    InitProducerId(InitProducerId),
+    /// Add partitions to a transaction.
+    Add(AddPartitions),
+    /// Say whether partitions are in a transaction.
+    Verify(AddPartitions),
+    /// Commit or abort.
+    End(EndTxn),
+    /// Describe a transactional id.
+    Describe(Arc<str>),
+    /// List the transactional ids of this shard.
+    List(ListFilter),
+}
+
+/// What a transaction coordinator answers.
+#[derive(Clone, Debug)]
+pub enum TxnReply {
+    /// To InitProducerId and to End.
+    Identity(Result<Identity, ErrorCode>),
+    /// To Add and to Verify, one per partition.
+    Partitions(Vec<ErrorCode>),
+    /// To Describe.
+    Described(Result<Description, ErrorCode>),
+    /// To List.
+    Listed(Result<Listing, ErrorCode>),
 }
 
 /// A change of the catalog.

@@ -14,6 +14,7 @@ pub mod fetch_session;
 pub mod files;
 pub mod kafka_files;
 pub mod links;
+pub mod markers;
 pub mod memory;
 pub mod message;
 pub mod offsets;
@@ -22,6 +23,7 @@ pub mod producer_ids;
 pub mod read;
 pub mod rings;
 pub mod space;
+pub mod transactions;
 pub mod watch;
 pub mod write_behind;
 
@@ -58,6 +60,7 @@ use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
 use space::SpaceWatch;
+use transactions::Transactions;
 use write_behind::WriteBehind;
 
 /// What all shards know and nobody changes.
@@ -163,6 +166,8 @@ pub struct Shard {
     pub catalog_writer: CatalogWriter,
     /// Producer ids to hand out.
     pub producer_ids: ProducerIds,
+    /// The coordinator of transactional ids.
+    pub transactions: Transactions,
     /// What the shard has done.
     pub counters: Counters,
     /// Told when the catalog has changed.
@@ -238,8 +243,9 @@ impl Shard {
     /// A shard that has its partitions and does nothing yet.
     #[must_use]
     pub fn new(parts: Parts) -> Rc<Shard> {
-        let split = parts.context.config.memory_split();
-        let slots = parts.context.config.max_incremental_fetch_session_cache_slots;
+        let config = Arc::clone(&parts.context.config);
+        let split = config.memory_split();
+        let slots = config.max_incremental_fetch_session_cache_slots;
         let recovered =
             parts.recovered.into_iter().map(|partition| (partition.row.tp, partition)).collect();
         let shard = Rc::new(Shard {
@@ -257,6 +263,7 @@ impl Shard {
             links: parts.links,
             catalog_writer: CatalogWriter::default(),
             producer_ids: ProducerIds::default(),
+            transactions: Transactions::new(&config),
             counters: Counters::default(),
             catalog_changed: Event::default(),
             stop: Event::default(),
@@ -278,6 +285,7 @@ impl Shard {
         write_behind::start(self);
         checkpoint::start(self);
         links::start(self);
+        transactions::start(self);
         connection::start(self);
         if self.id == ShardId(0) {
             space::start(self);
@@ -427,8 +435,16 @@ impl Shard {
     /// # Errors
     /// 56 while the disk is full, or after this shard's storage or anybody's sync has failed.
     pub fn check_writable(&self) -> Result<(), ErrorCode> {
+        if self.space.is_full() { Err(ErrorCode::KafkaStorageError) } else { self.check_sound() }
+    }
+
+    /// Whether anything can be taken at all, full disk or not.
+    ///
+    /// # Errors
+    /// 56 after this shard's storage or anybody's sync has failed.
+    pub fn check_sound(&self) -> Result<(), ErrorCode> {
         let failed = self.failed.get() || self.space.sync_has_failed();
-        if failed || self.space.is_full() || self.journal.failure().is_some() {
+        if failed || self.journal.failure().is_some() {
             Err(ErrorCode::KafkaStorageError)
         } else {
             Ok(())

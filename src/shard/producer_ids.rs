@@ -19,7 +19,8 @@ pub struct ProducerIds {
 }
 
 impl ProducerIds {
-    fn take(&self) -> Option<ProducerId> {
+    /// One that is at hand.
+    pub fn take(&self) -> Option<ProducerId> {
         let next = self.next.get();
         (next < self.end.get()).then(|| {
             self.next.set(next + 1);
@@ -37,15 +38,24 @@ pub async fn next(shard: &Rc<Shard>) -> Result<ProducerId, ErrorCode> {
         if let Some(id) = shard.producer_ids.take() {
             return Ok(id);
         }
-        let reserve = Operation::Catalog(CatalogChange::ReserveProducerIds);
-        match shard.ask(ShardId(0), reserve).await {
-            Reply::Catalog(CatalogOutcome::ProducerIds { first, count }) => {
-                // Two requests may have asked at once: the block that came second is used up
-                // first, and what was left of the other is lost, which is allowed.
-                shard.producer_ids.next.set(first);
-                shard.producer_ids.end.set(first + count);
-            }
-            _ => return Err(ErrorCode::CoordinatorNotAvailable),
+        reserve(shard).await?;
+    }
+}
+
+/// Reserves a block for this shard.
+///
+/// # Errors
+/// 15 when the catalog cannot be written.
+pub async fn reserve(shard: &Rc<Shard>) -> Result<(), ErrorCode> {
+    let reserve = Operation::Catalog(CatalogChange::ReserveProducerIds);
+    match shard.ask(ShardId(0), reserve).await {
+        Reply::Catalog(CatalogOutcome::ProducerIds { first, count }) => {
+            // Two requests may have asked at once: the block that came second is used up first,
+            // and what was left of the other is lost, which is allowed.
+            shard.producer_ids.next.set(first);
+            shard.producer_ids.end.set(first + count);
+            Ok(())
         }
+        _ => Err(ErrorCode::CoordinatorNotAvailable),
     }
 }

@@ -19,7 +19,7 @@ pub mod shapes;
 pub mod topic_id;
 pub mod versions;
 
-mod primitive;
+pub(crate) mod primitive;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use super::encode::EncodeFault;
 
 /// Reads an unsigned variable-length number: the value and how many bytes it took. `None` if it
 /// is cut short or over 32 bits.
-pub(super) fn get_uvarint(bytes: &[u8]) -> Option<(u32, usize)> {
+pub(crate) fn get_uvarint(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut value: u32 = 0;
     for (place, &byte) in bytes.iter().take(UVARINT_BYTES_MAX).enumerate() {
         let bits = u32::from(byte & 0x7f);
@@ -26,7 +26,7 @@ pub(super) fn get_uvarint(bytes: &[u8]) -> Option<(u32, usize)> {
 }
 
 /// Writes an unsigned variable-length number.
-pub(super) fn put_uvarint(out: &mut Vec<u8>, mut value: u32) {
+pub(crate) fn put_uvarint(out: &mut Vec<u8>, mut value: u32) {
     while value >= 0x80 {
         out.put_u8((value as u8 & 0x7f) | 0x80);
         value >>= 7;

@@ -24,9 +24,14 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::DeleteTopics => &DELETE_TOPICS,
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
+        Api::AddPartitionsToTxn => &ADD_PARTITIONS_TO_TXN,
+        Api::AddOffsetsToTxn => &ADD_OFFSETS_TO_TXN,
+        Api::EndTxn => &END_TXN,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::DescribeTransactions => &DESCRIBE_TRANSACTIONS,
+        Api::ListTransactions => &LIST_TRANSACTIONS,
     }
 }
 
@@ -252,6 +257,71 @@ static DESCRIBE_CLUSTER: Shape = Shape {
     ]),
     flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static ADD_PARTITIONS_TO_TXN: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(),                                // transactional id
+            INT64,                                 // producer id
+            INT16,                                 // producer epoch
+            BOOLEAN,                               // verify only
+            array(&Kind::Nested(&TXN_PARTITIONS)), // topics
+        ])))
+        .since(4),
+        text().until(3),                                // transactional id
+        INT64.until(3),                                 // producer id
+        INT16.until(3),                                 // producer epoch
+        array(&Kind::Nested(&TXN_PARTITIONS)).until(3), // topics
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static TXN_PARTITIONS: Structure = structure(&[
+    text(),                 // topic name
+    array(&Kind::Fixed(4)), // partitions
+]);
+
+static ADD_OFFSETS_TO_TXN: Shape = Shape {
+    body: structure(&[
+        text(), // transactional id
+        INT64,  // producer id
+        INT16,  // producer epoch
+        text(), // group id
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static END_TXN: Shape = Shape {
+    body: structure(&[
+        text(),  // transactional id
+        INT64,   // producer id
+        INT16,   // producer epoch
+        BOOLEAN, // committed
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static DESCRIBE_TRANSACTIONS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text), // transactional ids
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_TRANSACTIONS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text),          // states
+        array(&Kind::Fixed(8)),      // producer ids
+        INT64.since(1),              // duration
+        text().nullable(2).since(2), // transactional id pattern
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
 };
 
 const fn structure(fields: &'static [Field]) -> Structure {

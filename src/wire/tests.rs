@@ -2,6 +2,7 @@
 //! the last byte in every version; what is mutated never panics or aborts, in check or decode.
 
 use bytes::{Buf, Bytes, BytesMut};
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -120,9 +121,14 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::DeleteTopics(request) => of(request, version),
         Request::InitProducerId(request) => of(request, version),
         Request::OffsetForLeaderEpoch(request) => of(request, version),
+        Request::AddPartitionsToTxn(request) => of(request, version),
+        Request::AddOffsetsToTxn(request) => of(request, version),
+        Request::EndTxn(request) => of(request, version),
         Request::DescribeConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
+        Request::DescribeTransactions(request) => of(request, version),
+        Request::ListTransactions(request) => of(request, version),
     }
 }
 
@@ -252,9 +258,14 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::DeleteTopics => compare::<DeleteTopicsRequest>(row.api),
             Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
+            Api::AddPartitionsToTxn => compare::<AddPartitionsToTxnRequest>(row.api),
+            Api::AddOffsetsToTxn => compare::<AddOffsetsToTxnRequest>(row.api),
+            Api::EndTxn => compare::<EndTxnRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+            Api::DescribeTransactions => compare::<DescribeTransactionsRequest>(row.api),
+            Api::ListTransactions => compare::<ListTransactionsRequest>(row.api),
         }
     }
 }
@@ -269,6 +280,7 @@ fn decoded_elements_are_as_small_as_the_cap_on_their_number_assumes() {
         size_of::<MetadataRequestTopic>(),
         size_of::<CreatableTopic>(),
         size_of::<DescribeConfigsResource>(),
+        size_of::<AddPartitionsToTxnTransaction>(),
     ];
     assert!(sizes.iter().all(|&size| size <= 112), "{sizes:?}");
 }

@@ -28,9 +28,14 @@ pub enum Api {
     DeleteTopics = 20,
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
+    AddPartitionsToTxn = 24,
+    AddOffsetsToTxn = 25,
+    EndTxn = 26,
     DescribeConfigs = 32,
     CreatePartitions = 37,
     DescribeCluster = 60,
+    DescribeTransactions = 65,
+    ListTransactions = 66,
 }
 
 /// One row of the table.
@@ -78,9 +83,14 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::DeleteTopics, 1, 6, 4),
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
+    row(Api::AddPartitionsToTxn, 0, 5, 3),
+    row(Api::AddOffsetsToTxn, 0, 4, 3),
+    row(Api::EndTxn, 0, 5, 3),
     row(Api::DescribeConfigs, 1, 4, 4),
     row(Api::CreatePartitions, 0, 3, 2),
     row(Api::DescribeCluster, 0, 2, 0),
+    row(Api::DescribeTransactions, 0, 0, 0),
+    row(Api::ListTransactions, 0, 2, 0),
 ];
 
 /// Every feature that is implemented; one row each.
@@ -93,7 +103,14 @@ pub const FEATURES: &[Feature] = &[
         // Known to a broker, but told as finalized only by controllers.
         finalized: 0,
     },
+    Feature { name: "transaction.version", min: 0, max: 2, finalized: 2 },
 ];
+
+/// The level in force of a feature; 0 if there is none of that name.
+#[must_use]
+pub fn finalized_level(name: &str) -> i16 {
+    FEATURES.iter().find(|feature| feature.name == name).map_or(0, |feature| feature.finalized)
+}
 
 impl Api {
     /// The API with this key, if served.
@@ -229,14 +246,14 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 24, 25, 26, 32, 37, 60, 65, 66]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
             assert!(row.advertised_min <= row.min && row.min <= row.codec_max);
             assert!(row.codec_max <= row.max);
         }
-        for key in [4, 7, 59, 61, 127, 128, 999, i16::MAX, -1, i16::MIN] {
+        for key in [4, 7, 27, 59, 61, 64, 67, 127, 128, 999, i16::MAX, -1, i16::MIN] {
             assert_eq!(Api::from_key(key), None, "key {key}");
         }
     }
@@ -258,8 +275,13 @@ mod tests {
                 (1, 6, 4),
                 (0, 5, 2),
                 (2, 4, 4),
+                (0, 5, 3),
+                (0, 4, 3),
+                (0, 5, 3),
                 (1, 4, 4),
                 (0, 3, 2),
+                (0, 2, 0),
+                (0, 0, 0),
                 (0, 2, 0),
             ]
         );
@@ -284,12 +306,15 @@ mod tests {
         assert_eq!(answer.finalized_features_epoch, 0);
         let supported: Vec<&str> =
             answer.supported_features.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(supported, ["metadata.version", "kraft.version"]);
+        assert_eq!(supported, ["metadata.version", "kraft.version", "transaction.version"]);
         let older = api_versions(3, 7, 0);
         assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");
-        assert_eq!(older.finalized_features.len(), 1);
-        assert_eq!(older.finalized_features[0].max_version_level, 30);
-        assert_eq!(older.finalized_features[0].min_version_level, 30);
+        let finalized: Vec<(&str, i16, i16)> = older
+            .finalized_features
+            .iter()
+            .map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level))
+            .collect();
+        assert_eq!(finalized, [("metadata.version", 30, 30), ("transaction.version", 2, 2)]);
         assert_eq!(older.finalized_features_epoch, 7);
         let oldest = api_versions(0, 7, 0);
         assert!(oldest.supported_features.is_empty() && oldest.finalized_features.is_empty());

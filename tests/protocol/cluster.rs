@@ -94,7 +94,12 @@ impl Cluster {
             &["--set", "max.incremental.fetch.session.cache.slots=200"],
         ]
         .concat();
-        Cluster { mode, broker: Broker::start(&arguments) }
+        Cluster::with(mode, &arguments)
+    }
+
+    /// A broker for one test alone, with these arguments.
+    pub fn with(mode: Mode, arguments: &[&str]) -> Cluster {
+        Cluster { mode, broker: Broker::start(arguments) }
     }
 
     /// Whether all shards together are one node.

@@ -23,7 +23,7 @@ in_every_mode!(
 );
 
 /// Key, oldest advertised and newest version, as on Apache Kafka 4.3.
-const RANGES: [(i16, i16, i16); 13] = [
+const RANGES: [(i16, i16, i16); 18] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 11),
@@ -34,9 +34,14 @@ const RANGES: [(i16, i16, i16); 13] = [
     (20, 1, 6),
     (22, 0, 5),
     (23, 2, 4),
+    (24, 0, 5),
+    (25, 0, 4),
+    (26, 0, 5),
     (32, 1, 4),
     (37, 0, 3),
     (60, 0, 2),
+    (65, 0, 0),
+    (66, 0, 2),
 ];
 
 fn software(name: &'static str, version: &'static str) -> ApiVersionsRequest {
@@ -76,10 +81,11 @@ fn features_follow_the_version(cluster: &Cluster) {
             .collect();
         let metadata_version = ("metadata.version".to_owned(), 7, 30);
         let kraft_version = ("kraft.version".to_owned(), 0, 1);
+        let transaction_version = ("transaction.version".to_owned(), 0, 2);
         match version {
             0..=2 => assert_eq!(supported, []),
             3 => assert_eq!(supported, [metadata_version]),
-            _ => assert_eq!(supported, [metadata_version, kraft_version]),
+            _ => assert_eq!(supported, [metadata_version, kraft_version, transaction_version]),
         }
         if version >= 3 {
             let finalized: Vec<_> = response
@@ -87,8 +93,9 @@ fn features_follow_the_version(cluster: &Cluster) {
                 .iter()
                 .map(|f| (f.name.to_string(), f.max_version_level, f.min_version_level))
                 .collect();
-            assert_eq!(finalized, [("metadata.version".to_owned(), 30, 30)]);
-            assert!(response.finalized_features_epoch >= 0);
+            let expected = [("metadata.version", 30, 30), ("transaction.version", 2, 2)];
+            assert_eq!(finalized, expected.map(|(name, max, min)| (name.to_owned(), max, min)));
+            assert!(response.finalized_features_epoch > 0);
         }
     }
 }
@@ -178,7 +185,7 @@ fn malformed() -> Vec<(String, Vec<u8>)> {
             all.push((format!("key {key} version {version}"), prefixed(frame)));
         }
         // No request of these is valid without a body, DescribeCluster included.
-        let header = if key == 60 { 2 } else { 1 };
+        let header = if matches!(key, 60 | 65 | 66) { 2 } else { 1 };
         let frame = raw_request_frame(key, min, header, 1, None, b"");
         all.push((format!("key {key} without a body"), prefixed(frame)));
         let frame = raw_request_frame(key, max, 2, 1, None, &[0xff; 40]);

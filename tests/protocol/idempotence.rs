@@ -56,10 +56,6 @@ fn ids_are_refused(cluster: &Cluster) {
         let response = client.call(version, &init_producer_id(Some("")));
         let answer = (response.error_code, response.producer_id.0, response.producer_epoch);
         assert_eq!(answer, (42, -1, -1));
-        // There is no transaction coordinator yet.
-        let response = client.call(version, &init_producer_id(Some("t")));
-        let answer = (response.error_code, response.producer_id.0, response.producer_epoch);
-        assert_eq!(answer, (15, -1, -1));
         for timeout_ms in [0, -1, 900_001] {
             let mut request = init_producer_id(Some("t"));
             request.transaction_timeout_ms = timeout_ms;

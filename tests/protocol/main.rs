@@ -21,4 +21,5 @@ mod produce;
 mod restart;
 mod sessions;
 mod topics;
+mod transactions;
 mod wrong_node;

@@ -204,12 +204,17 @@ impl Client {
         };
         let parts = sent
             .iter()
-            .map(|sent| AppendPart { partition: tp, batch: sent.batch.clone() })
+            .map(|sent| AppendPart { partition: tp, batch: sent.batch.clone(), guard: None })
             .collect();
         match front.ask(owner, Operation::Append(parts)).await {
             Reply::Appended(outcomes) if outcomes.len() == sent.len() => {
                 let bases = outcomes.into_iter();
-                Ok(bases.map(|outcome| outcome.map(|appended| appended.base_offset)).collect())
+                Ok(bases
+                    .map(|outcome| {
+                        let base = outcome.map(|appended| appended.base_offset);
+                        base.map_err(|refusal| refusal.code)
+                    })
+                    .collect())
             }
             other => Err(format!("an append was answered with {other:?}")),
         }

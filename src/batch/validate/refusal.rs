@@ -28,6 +28,23 @@ impl Refusal {
         Refusal { code: reason.code(), message: None, record_errors: Vec::new(), reason }
     }
 
+    /// Whether Kafka's log finds this fault, so that the answer names the start of the log.
+    #[must_use]
+    pub fn names_log_start(&self) -> bool {
+        let before_the_log = matches!(
+            self.reason,
+            Reason::NoBatch { .. }
+                | Reason::MagicOld { .. }
+                | Reason::ZstdTooEarly { .. }
+                | Reason::SecondBatch { .. }
+        );
+        let never = matches!(
+            self.code,
+            ErrorCode::CorruptMessage | ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge
+        );
+        !before_the_log && !never
+    }
+
     /// Names the partition where Kafka's texts do; validation does not know it. `name` is
     /// "topic-partition".
     #[must_use]

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use kafka_protocol::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
 use kafka_protocol::messages::create_partitions_request::{
     CreatePartitionsAssignment, CreatePartitionsTopic,
 };
@@ -44,8 +47,15 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
+        Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(of.add_partitions(flexible)),
+        Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(of.add_offsets(flexible)),
+        Api::EndTxn => Request::EndTxn(of.end_txn(flexible)),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+        Api::DescribeTransactions => {
+            Request::DescribeTransactions(of.describe_transactions(flexible))
+        }
+        Api::ListTransactions => Request::ListTransactions(of.list_transactions(flexible)),
     }
 }
 
@@ -348,6 +358,74 @@ impl Of<'_> {
             .with_unknown_tagged_fields(tags(self.random, flexible));
         if self.version >= 3 {
             request.replica_id = BrokerId(self.random.int32());
+        }
+        request
+    }
+
+    fn add_partitions(&mut self, flexible: bool) -> AddPartitionsToTxnRequest {
+        let topics = |random: &mut Random| {
+            random.list(|random| {
+                AddPartitionsToTxnTopic::default()
+                    .with_name(TopicName(random.text()))
+                    .with_partitions(random.list(Random::int32))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            })
+        };
+        let mut request = AddPartitionsToTxnRequest::default()
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 4 {
+            request.transactions = self.random.list(|random| {
+                AddPartitionsToTxnTransaction::default()
+                    .with_transactional_id(TransactionalId(random.text()))
+                    .with_producer_id(ProducerId(random.int64()))
+                    .with_producer_epoch(random.int64() as i16)
+                    .with_verify_only(random.chance())
+                    .with_topics(topics(random))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+        } else {
+            request.v3_and_below_transactional_id = TransactionalId(self.random.text());
+            request.v3_and_below_producer_id = ProducerId(self.random.int64());
+            request.v3_and_below_producer_epoch = self.random.int64() as i16;
+            request.v3_and_below_topics = topics(self.random);
+        }
+        request
+    }
+
+    fn add_offsets(&mut self, flexible: bool) -> AddOffsetsToTxnRequest {
+        AddOffsetsToTxnRequest::default()
+            .with_transactional_id(TransactionalId(self.random.text()))
+            .with_producer_id(ProducerId(self.random.int64()))
+            .with_producer_epoch(self.random.int64() as i16)
+            .with_group_id(GroupId(self.random.text()))
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn end_txn(&mut self, flexible: bool) -> EndTxnRequest {
+        EndTxnRequest::default()
+            .with_transactional_id(TransactionalId(self.random.text()))
+            .with_producer_id(ProducerId(self.random.int64()))
+            .with_producer_epoch(self.random.int64() as i16)
+            .with_committed(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn describe_transactions(&mut self, flexible: bool) -> DescribeTransactionsRequest {
+        DescribeTransactionsRequest::default()
+            .with_transactional_ids(self.random.list(|random| TransactionalId(random.text())))
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn list_transactions(&mut self, flexible: bool) -> ListTransactionsRequest {
+        let mut request = ListTransactionsRequest::default()
+            .with_state_filters(self.random.list(Random::text))
+            .with_producer_id_filters(self.random.list(|random| ProducerId(random.int64())))
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 1 {
+            request.duration_filter = self.random.int64();
+        }
+        if self.version >= 2 {
+            request.transactional_id_pattern = self.random.maybe(Random::text);
         }
         request
     }

@@ -1,0 +1,173 @@
+//! Reading `__transaction_state` in: at the start, and when the catalog shows partitions that are
+//! new.
+//!
+//! Owns which partitions the coordinator knows. A partition is announced to it in the turn in
+//! which the catalog shows it, so that its ids answer 14, never "unknown"; one without records is
+//! loaded in that same turn. The rest is read through the ordinary read path, in slices between
+//! which others run. A partition that cannot be read stays at 14: nothing may be decided from half
+//! of it. Source: Kafka's `TransactionStateManager`.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::markers;
+use crate::batch::{BatchHeader, Records, decompressed_records};
+use crate::ids::{Offset, PartitionIndex, TopicId, TopicPartition};
+use crate::limits::{COORDINATOR_LOAD_BYTES, INFLATED_BATCH_BYTES_MAX};
+use crate::metadata::image::TRANSACTION_STATE;
+use crate::shard::Shard;
+use crate::shard::partition::Partition;
+use crate::shard::read::{self, ReadBounds};
+
+/// Begins to load what the catalog has, and follows it from then on.
+pub fn start(shard: &Rc<Shard>) {
+    follow_catalog(shard);
+    let shard = Rc::clone(shard);
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(async move {
+        loop {
+            let seen = shard.catalog_changed.generation();
+            follow_catalog(&shard);
+            shard.catalog_changed.wait(seen).await;
+        }
+    }));
+}
+
+/// Takes over what the catalog says of `__transaction_state`; cheap when nothing has changed.
+pub fn follow_catalog(shard: &Rc<Shard>) {
+    let image = shard.catalog();
+    let topic = image.topic(TRANSACTION_STATE);
+    let now = topic.map(|topic| (topic.id, topic.partition_count()));
+    let known = shard.transactions.known.replace(now);
+    if known == now {
+        return;
+    }
+    let mut first = 0;
+    if let Some((id, count)) = known {
+        if now.is_some_and(|(same, _)| same == id) {
+            first = count;
+        } else {
+            let mut coordinator = shard.transactions.coordinator.borrow_mut();
+            (0..count).for_each(|index| coordinator.unload(PartitionIndex(index)));
+            drop(coordinator);
+            shard.transactions.holds.release_all();
+        }
+    }
+    let Some(topic) = topic else { return };
+    let mut waiting = Vec::new();
+    for index in (first..topic.partition_count()).map(PartitionIndex) {
+        let id = TopicPartition { topic: topic.id, partition: index };
+        let Some(partition) = shard.partition(id) else { continue };
+        shard.transactions.coordinator.borrow_mut().begin_load(index);
+        let empty = {
+            let log = partition.log.borrow();
+            log.log_start() == log.next_offset()
+        };
+        if empty && partition.is_online() {
+            finish(shard, index);
+        } else {
+            waiting.push(partition);
+        }
+    }
+    if !waiting.is_empty() {
+        let loading = Rc::clone(shard);
+        shard.runtime.spawn(Box::pin(async move {
+            for partition in waiting {
+                load(&loading, &partition).await;
+            }
+        }));
+    }
+}
+
+async fn load(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    let outcome = if partition.is_online() {
+        read_records(shard, partition).await
+    } else {
+        Err(io::Error::other("the partition is offline"))
+    };
+    match outcome {
+        Ok(()) if is_current(shard, partition.id.topic) => finish(shard, partition.index()),
+        Ok(()) => {}
+        Err(error) => tracing::error!(
+            shard = %shard.id,
+            "transactional ids of {TRANSACTION_STATE}-{} are not served: {error}",
+            partition.index()
+        ),
+    }
+}
+
+/// Whether this is still the topic whose partitions are served.
+fn is_current(shard: &Shard, topic: TopicId) -> bool {
+    shard.transactions.known.get().is_some_and(|(known, _)| known == topic)
+}
+
+fn finish(shard: &Rc<Shard>, partition: PartitionIndex) {
+    let epoch = shard.context.leader_epoch().0;
+    let now_ms = shard.runtime.wall_ms();
+    let completions =
+        shard.transactions.coordinator.borrow_mut().finish_load(partition, epoch, now_ms);
+    for completion in completions {
+        markers::start(shard, completion);
+    }
+}
+
+async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Result<()> {
+    let (mut offset, bound) = {
+        let log = partition.log.borrow();
+        // Nothing is appended before the partition is loaded.
+        (log.log_start(), log.high_watermark())
+    };
+    let bytes_max = COORDINATOR_LOAD_BYTES;
+    while offset < bound && is_current(shard, partition.id.topic) {
+        let bounds = ReadBounds { offset, bound, bytes_max, at_least_one: true };
+        let read = read::read(shard, partition, &bounds).await?;
+        let bytes = match &read.slices[..] {
+            [one] => one.clone(),
+            slices => slices.concat().into(),
+        };
+        offset = match take_batches(shard, partition.index(), &bytes)? {
+            Some(next) => next,
+            None => return Ok(()),
+        };
+        shard.runtime.yield_now().await;
+    }
+    Ok(())
+}
+
+/// Loads whole batches; returns the offset after them, `None` if there was none.
+fn take_batches(
+    shard: &Shard,
+    partition: PartitionIndex,
+    bytes: &Bytes,
+) -> io::Result<Option<Offset>> {
+    let mut coordinator = shard.transactions.coordinator.borrow_mut();
+    let mut at = 0;
+    let mut next = None;
+    while at < bytes.len() {
+        let batch = bytes.slice(at..);
+        let header = BatchHeader::read(&batch).map_err(invalid)?;
+        let records = decompressed_records(&header, &batch, INFLATED_BATCH_BYTES_MAX);
+        let records = records.map_err(invalid)?;
+        if !header.is_control() {
+            for record in Records::new(&records, header.record_count) {
+                let record = record.map_err(invalid)?;
+                let key = record.key.unwrap_or_default();
+                match coordinator.load_record(partition, key, record.value) {
+                    Err(fault) if fault.is_skipped() => tracing::warn!(
+                        "a record of {TRANSACTION_STATE}-{partition} is skipped: {fault}"
+                    ),
+                    loaded => loaded.map_err(invalid)?,
+                }
+            }
+        }
+        next = Some(header.last_offset().plus(1));
+        at += header.total_bytes();
+    }
+    Ok(next)
+}
+
+fn invalid(fault: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, fault.to_string())
+}

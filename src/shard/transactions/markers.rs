@@ -1,0 +1,158 @@
+//! Markers: what ends a transaction in its partitions once its Prepare is durable.
+//!
+//! Owns one task per transaction that is ending. The shards that own its partitions get one
+//! message each, all at the same time; what they could not do is sent again, after a change of the
+//! catalog or a pause, for as long as it takes. So a partition that is offline holds up its own
+//! transactions and no others. A restart begins again with every partition of the Prepare record;
+//! partitions take the same marker twice. A partition whose topic is gone needs none.
+//! Source: Kafka's `TransactionMarkerChannelManager`; spec §4.1.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::write_out;
+use crate::batch::MarkerKind;
+use crate::coordinator::txn::{Completion, TxnPartition};
+use crate::error_code::ErrorCode;
+use crate::ids::{PartitionIndex, ShardId, TopicPartition};
+use crate::limits::{MARKER_RETRY_MS_MAX, MARKER_RETRY_MS_MIN};
+use crate::shard::Shard;
+use crate::shard::markers::write_markers;
+use crate::shard::message::{MarkerPart, Operation, Reply};
+
+/// Writes the markers of a transaction, then its Complete record.
+pub fn start(shard: &Rc<Shard>, completion: Completion) {
+    let runtime = Rc::clone(&shard.runtime);
+    runtime.spawn(Box::pin(complete(Rc::clone(shard), completion)));
+}
+
+async fn complete(shard: Rc<Shard>, completion: Completion) {
+    let mut owed = completion.partitions.clone();
+    let mut pause_ms = MARKER_RETRY_MS_MIN;
+    while !shard.is_stopping() {
+        let seen = shard.catalog_changed.generation();
+        let round = send(&shard, &completion, owed).await;
+        let now_ms = shard.runtime.wall_ms();
+        let coordinator = &shard.transactions.coordinator;
+        if let Some(((topic, partition), code)) = &round.refused {
+            tracing::error!(
+                transactional_id = %completion.transactional_id,
+                producer_id = %completion.producer.id,
+                "{topic}-{partition} refuses the transaction's marker with {code:?}; it stays \
+                 unfinished until the next start"
+            );
+            return coordinator.borrow_mut().give_up(completion.ticket);
+        }
+        let write = coordinator.borrow_mut().marked(completion.ticket, &round.done, now_ms);
+        if let Some(write) = write {
+            // A failure is answered by nobody: the coordinator says whether it is tried again.
+            let _ = write_out(&shard, write).await;
+            return;
+        }
+        owed = round.owed;
+        if owed.is_empty() {
+            return;
+        }
+        let due = shard.runtime.now().plus_ms(pause_ms);
+        let timer = shard.runtime.sleep_until(due);
+        let changed = shard.catalog_changed.wait(seen);
+        futures_lite::future::or(timer, changed).await;
+        pause_ms = (pause_ms * 2).min(MARKER_RETRY_MS_MAX);
+    }
+}
+
+/// What one round of markers has come to.
+#[derive(Default)]
+struct Round {
+    /// Partitions that have their marker durably, or need none.
+    done: Vec<TxnPartition>,
+    /// Partitions to ask again.
+    owed: Vec<TxnPartition>,
+    /// One that will never take it.
+    refused: Option<(TxnPartition, ErrorCode)>,
+}
+
+impl Round {
+    fn note(&mut self, partition: TxnPartition, code: ErrorCode) {
+        match code {
+            ErrorCode::None => self.done.push(partition),
+            ErrorCode::InvalidProducerEpoch | ErrorCode::TransactionCoordinatorFenced => {
+                self.refused = Some((partition, code));
+            }
+            // Not there yet, not there any more, or its storage is out of order: all of that may
+            // pass, or shows in the catalog.
+            _ => self.owed.push(partition),
+        }
+    }
+}
+
+/// One shard's share of a round.
+struct Share {
+    owner: ShardId,
+    partitions: Vec<TxnPartition>,
+    parts: Vec<MarkerPart>,
+}
+
+async fn send(shard: &Rc<Shard>, completion: &Completion, owed: Vec<TxnPartition>) -> Round {
+    let mut round = Round::default();
+    let mut here = None;
+    let mut elsewhere = Vec::new();
+    for share in shares(shard, completion, owed, &mut round) {
+        if share.owner == shard.id {
+            here = Some(share);
+        } else {
+            let operation = Operation::WriteMarkers(share.parts);
+            elsewhere.push((shard.links.call(share.owner, operation), share.partitions));
+        }
+    }
+    if let Some(share) = here {
+        let codes = write_markers(shard, share.parts).await;
+        share.partitions.into_iter().zip(codes).for_each(|(part, code)| round.note(part, code));
+    }
+    for (slot, partitions) in elsewhere {
+        if let Reply::Markers(codes) = slot.take().await {
+            partitions.into_iter().zip(codes).for_each(|(part, code)| round.note(part, code));
+        }
+    }
+    round
+}
+
+/// Divides partitions by owner, as the catalog has it now; those that are gone are done.
+fn shares(
+    shard: &Shard,
+    completion: &Completion,
+    owed: Vec<TxnPartition>,
+    round: &mut Round,
+) -> Vec<Share> {
+    let image = shard.catalog();
+    let mut shares: Vec<Share> = Vec::new();
+    for (name, index) in owed {
+        let partition = PartitionIndex(index);
+        let found = image.topic(&name).and_then(|topic| {
+            let owner = topic.owner(partition, shard.context.shards)?;
+            Some((owner, TopicPartition { topic: topic.id, partition }))
+        });
+        let Some((owner, id)) = found else {
+            round.done.push((name, index));
+            continue;
+        };
+        let place = shares.iter().position(|share| share.owner == owner).unwrap_or_else(|| {
+            shares.push(Share { owner, partitions: Vec::new(), parts: Vec::new() });
+            shares.len() - 1
+        });
+        shares[place].partitions.push((Arc::clone(&name), index));
+        shares[place].parts.push(marker(completion, id));
+    }
+    shares
+}
+
+fn marker(completion: &Completion, partition: TopicPartition) -> MarkerPart {
+    MarkerPart {
+        partition,
+        kind: if completion.commit { MarkerKind::Commit } else { MarkerKind::Abort },
+        producer_id: completion.producer.id,
+        producer_epoch: completion.producer.epoch,
+        coordinator_epoch: completion.coordinator_epoch,
+        transaction_version: completion.transaction_version,
+    }
+}
