@@ -220,8 +220,10 @@ impl Stage {
             _ => panic!("a case that restarts its broker has it alone"),
         }
         self.forget();
-        for (topic, partitions) in &*self.topics.borrow() {
-            self.await_served(topic, *partitions);
+        if self.is_kafka() {
+            for (topic, partitions) in &*self.topics.borrow() {
+                self.await_served(topic, *partitions);
+            }
         }
     }
 
