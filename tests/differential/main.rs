@@ -19,13 +19,13 @@ mod script;
 use std::collections::BTreeMap;
 
 use differences::EXPECTED;
-use peer::{Answers, Kafka, Peer};
+use peer::{Answers, Peer};
 use support::broker::Broker;
+use support::kafka::{self, Kafka};
 
 #[test]
 fn ringlog_answers_as_kafka_does() {
-    if std::env::var("RINGLOG_DIFFERENTIAL").as_deref() == Ok("skip") {
-        println!("skipped: RINGLOG_DIFFERENTIAL=skip");
+    if kafka::is_skipped() {
         return;
     }
     let kafka = Kafka::start();

@@ -1,12 +1,8 @@
-//! The two sides: a real Kafka as a child process, and a connection that keeps what it is answered.
+//! One side of the comparison: a connection that keeps what it is answered.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{BufMut, Bytes};
@@ -20,48 +16,6 @@ use crate::support::requests;
 
 /// Every case with its answer, in order.
 pub type Answers = Vec<(String, Fields)>;
-
-/// A real Apache Kafka broker; it stops when this is dropped.
-pub struct Kafka {
-    pub address: SocketAddr,
-    child: Child,
-}
-
-impl Kafka {
-    /// Starts it, installing it on first use; panics where there is no Java.
-    pub fn start() -> Kafka {
-        let java = Command::new("java").arg("-version").stderr(Stdio::null()).status();
-        assert!(
-            java.is_ok_and(|status| status.success()),
-            "Java is missing: install it, or leave this test out with RINGLOG_DIFFERENTIAL=skip"
-        );
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/kafka_peer.py");
-        let mut child = Command::new("python3")
-            .arg(script)
-            .args(["start", "--until-stdin-closes", "--heap", "512m", "--max-seconds", "300"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3");
-        let stdout = child.stdout.take().expect("piped");
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        let line = lines.recv_timeout(Duration::from_secs(300)).expect("Kafka gets ready");
-        let address = line.strip_prefix("ready ").and_then(|text| text.parse().ok());
-        Kafka { address: address.expect("a ready line"), child }
-    }
-}
-
-impl Drop for Kafka {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
 
 /// One side under the script.
 pub struct Peer {

@@ -6,9 +6,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../conformance/calls.rs"]
+mod calls;
+#[path = "../conformance/stage.rs"]
+mod stage;
+
 mod crashes;
 mod fetching;
 mod idempotence;
+mod transactions;
 
 use kafka_protocol::messages::create_topics_request::CreatableTopicConfig;
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;

@@ -10,4 +10,6 @@ pub mod batch;
 pub mod broker;
 pub mod client;
 pub mod offsets;
+pub mod kafka;
 pub mod requests;
+pub mod transactions;
