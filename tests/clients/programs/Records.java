@@ -48,10 +48,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * <p>Owns: one command a run. create BOOTSTRAP TOPIC:PARTITIONS... [key=value...]; produce
  * BOOTSTRAP TOPIC FILE [key=value...] prints every record as acknowledged; consume BOOTSTRAP TOPIC
- * prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
- * TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
+ * [key=value...] prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
+ * [key=value...] TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
  * Kafka's file reader; serve takes one command a line on standard input (an output file, then the
- * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts.
+ * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts. The
+ * commands of Transactions.java are known too.
  * Must never: use a group, commit an offset, or go on after an error.
  */
 public final class Records {
@@ -91,7 +92,7 @@ public final class Records {
             case "offsets" -> offsets(words);
             case "verify-perf" -> verifyPerf(words);
             case "segments" -> segments(words);
-            default -> throw new IllegalArgumentException(words.get(0));
+            default -> Transactions.run(words, output);
         }
     }
 
@@ -182,7 +183,7 @@ public final class Records {
     }
 
     private static void consume(List<String> words) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1));
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words);
                 BufferedWriter lines = writer()) {
             read(consumer, words.get(2), record -> {
                 ObjectNode fields = JSON.createObjectNode();
@@ -199,11 +200,14 @@ public final class Records {
     }
 
     private static void offsets(List<String> words) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1))) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words)) {
             List<TopicPartition> partitions = partitions(consumer, words.get(2));
             print("beginning", consumer.beginningOffsets(partitions));
             print("end", consumer.endOffsets(partitions));
             for (String word : words.subList(3, words.size())) {
+                if (word.contains("=")) {
+                    continue;
+                }
                 Map<TopicPartition, Long> times = new HashMap<>();
                 partitions.forEach(partition -> times.put(partition, Long.parseLong(word)));
                 Map<TopicPartition, Object> found = new HashMap<>();
@@ -231,7 +235,7 @@ public final class Records {
         long[] found = new long[count];
         int[] seen = {0};
         Map<Integer, Long> perPartition = new TreeMap<>();
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1))) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words)) {
             read(consumer, words.get(2), record -> {
                 boolean plain = record.key() == null && record.headers().toArray().length == 0;
                 long next = perPartition.getOrDefault(record.partition(), 0L);
@@ -300,12 +304,18 @@ public final class Records {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(String bootstrap) {
+    private static KafkaConsumer<byte[], byte[]> consumer(List<String> words) {
         Properties properties = new Properties();
-        properties.put("bootstrap.servers", bootstrap);
+        properties.put("bootstrap.servers", words.get(1));
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
         properties.put("max.poll.records", "5000");
+        for (String word : words) {
+            if (word.contains("=")) {
+                String[] pair = word.split("=", 2);
+                properties.put(pair[0], pair[1]);
+            }
+        }
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         return new KafkaConsumer<>(properties, plain, plain);
     }
