@@ -56,6 +56,15 @@ class Workload:
         some = [one for one in self.transactions if one.commit or not committed_only]
         return [record for one in some for name, record in one.sent if name == topic]
 
+    def markers(self, topic):
+        """(partition, offset, COMMIT or ABORT) of the markers in a topic."""
+        found = []
+        for one in self.transactions:
+            last = {record.partition: record.offset for name, record in one.sent if name == topic}
+            kind = "COMMIT" if one.commit else "ABORT"
+            found += [(place, offset + 1, kind) for place, offset in last.items()]
+        return found
+
     def committed(self):
         """How many transactions commit."""
         return sum(transaction.commit for transaction in self.transactions)

@@ -8,6 +8,7 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -42,6 +43,7 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.Exit;
 
 /**
  * Apache Kafka's own Java clients, driven by JSON lines (the form is told in records.py).
@@ -52,7 +54,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * [key=value...] TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
  * Kafka's file reader; serve takes one command a line on standard input (an output file, then the
  * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts. The
- * commands of Transactions.java are known too.
+ * commands of Transactions.java are known too. tool CLASS WORD... runs the main class of one of
+ * Kafka's command line tools; what it prints is followed by a line `exit CODE`.
  * Must never: use a group, commit an offset, or go on after an error.
  */
 public final class Records {
@@ -92,6 +95,7 @@ public final class Records {
             case "offsets" -> offsets(words);
             case "verify-perf" -> verifyPerf(words);
             case "segments" -> segments(words);
+            case "tool" -> tool(words);
             default -> Transactions.run(words, output);
         }
     }
@@ -283,6 +287,38 @@ public final class Records {
         }
     }
 
+    private static void tool(List<String> words) throws Exception {
+        PrintStream standardOutput = System.out;
+        PrintStream standardError = System.err;
+        // A tool that catches what is thrown here asks again, with another code: the first counts.
+        List<Integer> codes = new ArrayList<>();
+        Exit.setExitProcedure((code, message) -> {
+            codes.add(code);
+            throw new Exited();
+        });
+        System.setOut(output);
+        System.setErr(output);
+        try {
+            String[] arguments = words.subList(2, words.size()).toArray(new String[0]);
+            Class.forName(words.get(1)).getMethod("main", String[].class)
+                    .invoke(null, (Object) arguments);
+        } catch (InvocationTargetException error) {
+            if (!(error.getCause() instanceof Exited)) {
+                throw error;
+            }
+        } finally {
+            System.setOut(standardOutput);
+            System.setErr(standardError);
+            Exit.resetExitProcedure();
+        }
+        output.println("exit " + (codes.isEmpty() ? 0 : codes.get(0)));
+    }
+
+    /** A tool wanted to end the JVM. */
+    private static final class Exited extends RuntimeException {
+        private static final long serialVersionUID = 1;
+    }
+
     private interface Sink {
         void take(ConsumerRecord<byte[], byte[]> record) throws Exception;
     }
@@ -310,6 +346,8 @@ public final class Records {
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
         properties.put("max.poll.records", "5000");
+        // Nothing more comes, and closing waits for the fetch that is on its way.
+        properties.put("fetch.max.wait.ms", "50");
         for (String word : words) {
             if (word.contains("=")) {
                 String[] pair = word.split("=", 2);

@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <p>Owns: transact BOOTSTRAP FILE ID [key=value...] runs the transactions of a file back to back
  * and prints one line each: offsets of its records, milliseconds of its end and of all of it;
  * begin BOOTSTRAP FILE ID [key=value...] leaves the file's one transaction open after a flush;
- * end ID commit|abort|close ends it (close sends nothing). The latter two need `Records serve`.
+ * end BOOTSTRAP ID commit|abort|close ends it (close sends nothing). Both need `Records serve`.
  * Must never: use a group, or go on after an error.
  */
 public final class Transactions {
@@ -84,12 +84,12 @@ public final class Transactions {
     }
 
     private static void end(List<String> words) {
-        try (KafkaProducer<byte[], byte[]> producer = OPEN.remove(words.get(1))) {
-            switch (words.get(2)) {
+        try (KafkaProducer<byte[], byte[]> producer = OPEN.remove(words.get(2))) {
+            switch (words.get(3)) {
                 case "commit" -> producer.commitTransaction();
                 case "abort" -> producer.abortTransaction();
                 case "close" -> producer.close(Duration.ZERO);
-                default -> throw new IllegalArgumentException(words.get(2));
+                default -> throw new IllegalArgumentException(words.get(3));
             }
         }
     }
