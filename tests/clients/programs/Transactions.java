@@ -3,6 +3,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -18,6 +20,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.ProducerIdAndEpoch;
 
 /**
  * Transactions of Apache Kafka's Java producer, driven by JSON lines (told in transactions.py).
@@ -26,10 +29,13 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * and prints one line each: offsets of its records, milliseconds of its end and of all of it;
  * begin BOOTSTRAP FILE ID [key=value...] leaves the file's one transaction open after a flush;
  * end BOOTSTRAP ID commit|abort|close ends it (close sends nothing). Both need `Records serve`.
+ * resume BOOTSTRAP ID PRODUCER-ID EPOCH commit|abort ends a transaction that another process began,
+ * as Flink's sink does: no InitProducerId, the client's state is set from outside.
  * Must never: use a group, or go on after an error.
  */
 public final class Transactions {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final String IDENTITY = "producerIdAndEpoch";
     private static final Map<String, KafkaProducer<byte[], byte[]>> OPEN = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
@@ -41,6 +47,7 @@ public final class Transactions {
             case "transact" -> transact(words, output);
             case "begin" -> begin(words, output);
             case "end" -> end(words);
+            case "resume" -> resume(words);
             default -> throw new IllegalArgumentException(words.get(0));
         }
     }
@@ -80,6 +87,9 @@ public final class Transactions {
         ObjectNode fields = JSON.createObjectNode();
         offsets(answers, fields.putArray("o"));
         output.println(JSON.writeValueAsString(fields));
+        ProducerIdAndEpoch identity = (ProducerIdAndEpoch) get(manager(producer), IDENTITY);
+        output.println(JSON.writeValueAsString(
+                Map.of("producer_id", identity.producerId, "epoch", identity.epoch)));
         OPEN.put(words.get(3), producer);
     }
 
@@ -90,6 +100,54 @@ public final class Transactions {
                 case "abort" -> producer.abortTransaction();
                 case "close" -> producer.close(Duration.ZERO);
                 default -> throw new IllegalArgumentException(words.get(3));
+            }
+        }
+    }
+
+    private static void resume(List<String> words) throws Exception {
+        long id = Long.parseLong(words.get(3));
+        short epoch = Short.parseShort(words.get(4));
+        List<String> settings = List.of("", words.get(1), "", words.get(2));
+        try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
+            Object manager = manager(producer);
+            synchronized (manager) {
+                turn(manager, "INITIALIZING");
+                set(manager, IDENTITY, new ProducerIdAndEpoch(id, epoch));
+                turn(manager, "READY");
+                turn(manager, "IN_TRANSACTION");
+                set(manager, "transactionStarted", true);
+            }
+            if (words.get(5).equals("commit")) {
+                producer.commitTransaction();
+            } else {
+                producer.abortTransaction();
+            }
+        }
+    }
+
+    private static Object manager(KafkaProducer<byte[], byte[]> producer) throws Exception {
+        return get(producer, "transactionManager");
+    }
+
+    private static Object get(Object object, String name) throws Exception {
+        Field field = object.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(object);
+    }
+
+    private static void set(Object object, String name, Object value) throws Exception {
+        Field field = object.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        field.set(object, value);
+    }
+
+    private static void turn(Object manager, String state) throws Exception {
+        Class<?> states = get(manager, "currentState").getClass();
+        Method method = manager.getClass().getDeclaredMethod("transitionTo", states);
+        method.setAccessible(true);
+        for (Object constant : states.getEnumConstants()) {
+            if (constant.toString().equals(state)) {
+                method.invoke(manager, constant);
             }
         }
     }
