@@ -1,8 +1,8 @@
 """Where the real programs live, and how they get there.
 
 Owns: a cache directory outside the work tree with Apache Kafka's jars (Maven), a Python
-environment with confluent-kafka (pip), kafkajs (npm), a program over franz-go (go) and kcat from the
-system's packages (apt).
+environment with confluent-kafka (pip), kafkajs (npm), a program over franz-go (go) and kcat from
+the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """

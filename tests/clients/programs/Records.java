@@ -51,11 +51,11 @@ import org.apache.kafka.common.utils.Exit;
  * <p>Owns: one command a run. create BOOTSTRAP TOPIC:PARTITIONS... [key=value...]; produce
  * BOOTSTRAP TOPIC FILE [key=value...] prints every record as acknowledged; consume BOOTSTRAP TOPIC
  * [key=value...] prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
- * [key=value...] TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
- * Kafka's file reader; serve takes one command a line on standard input (an output file, then the
- * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts. The
- * commands of Transactions.java are known too. tool CLASS WORD... runs the main class of one of
- * Kafka's command line tools; what it prints is followed by a line `exit CODE`.
+ * [key=value...] TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads
+ * segment files with Kafka's file reader; tool CLASS WORD... runs the main class of one of Kafka's
+ * command line tools and adds a line `exit CODE` to what it prints; and those of Transactions.java.
+ * serve takes one command a line on standard input (an output file, then the words, tab between
+ * them) and answers each with `ok` or `failed ...`, which saves JVM starts.
  * Must never: use a group, commit an offset, or go on after an error.
  */
 public final class Records {

@@ -1,8 +1,8 @@
 """confluent-kafka (librdkafka) driven by JSON lines; runs in the Python that has the package.
 
 Owns: produce BOOTSTRAP TOPIC FILE [key=value...] and consume BOOTSTRAP TOPIC [key=value...]; the
-form of the lines is told in records.py. Every partition is assigned by hand, no group coordinator is spoken to and
-nothing is committed.
+form of the lines is told in records.py. Every partition is assigned by hand, no group coordinator
+is spoken to and nothing is committed.
 """
 
 import base64

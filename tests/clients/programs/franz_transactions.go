@@ -1,8 +1,8 @@
 // Transactions of franz-go driven by JSON lines (told in transactions.py).
 //
 // Owns: `transact FILE ID` runs the transactions of a file back to back and prints one line each;
-// `consume TOPIC` prints all committed records in the form of records.py. Words on the command line:
-// BOOTSTRAP, then one of these. The client's log goes to standard error.
+// `consume TOPIC` prints all committed records in the form of records.py. On the command line
+// BOOTSTRAP comes before them. The client's log goes to standard error.
 // Must never: use a group, or go on after an error.
 package main
 

@@ -8,7 +8,7 @@ import transactions as txn
 
 
 def run(bench):
-    """Read back by Java and by librdkafka; versions and error codes are those of the client's log."""
+    """Read back by Java and by librdkafka; versions and codes are those of the client's log."""
     plan = txn.workload(bench, 200 if bench.quick else 1000, "java")
     path = plan.write(bench.scratch / "java-transactions.jsonl")
     words = ["transact", bench.peer.bootstrap, path, "java-transactions"]

@@ -1,9 +1,9 @@
 """A transaction that one process began is ended by another, as Flink's Kafka sink recovers.
 
 The second process has the transactional id, the producer id and the epoch from a checkpoint, and
-sends EndTxn with them, without InitProducerId, on connections of its own. That may come again, after
-a restart of the broker too. Java's client asks for the feature level only in InitProducerId, so this
-EndTxn is v4 though the records came in by Produce v13.
+sends EndTxn with them, without InitProducerId, on connections of its own. That may come again,
+after a restart of the broker too. Java's client takes the feature level over only in
+initTransactions, so this EndTxn is v4 though the records came in by Produce v13.
 """
 
 import json

@@ -1,11 +1,11 @@
 """TransactionalMessageCopier: consume, transform, produce while copier and broker are killed.
 
-Apache Kafka's own system test: a copier per partition reads committed input, writes it to the output
-and its offsets to a group in one transaction, and aborts every third one at random. Here the copiers
-are killed (`kill -9`) at random moments and started again with the same transactional id, and the
-broker is killed and once stopped cleanly over the same directory and ports. At the end every message
-stands in the output once, in its order; nothing less and nothing twice. Partitions are assigned by
-hand (no --group-mode), so the group is only where offsets are kept.
+Apache Kafka's own system test: a copier per partition reads committed input, writes it to the
+output and its offsets to a group in one transaction, and aborts every third one at random. Here the
+copiers are killed (`kill -9`) at random moments and started again with the same transactional id,
+and the broker is killed and once stopped cleanly over the same directory and ports. At the end
+every message stands in the output once, in its order; nothing less and nothing twice. Partitions
+are assigned by hand (no --group-mode), so the group is only where offsets are kept.
 """
 
 import json
@@ -71,7 +71,8 @@ def disturb(bench, copiers, size, generator):
     step = size.messages // (len(ends) + 2)
     for number, end in enumerate(ends):
         watched = copiers[number % len(copiers)]
-        watched.wait_for(min(watched.copied() + step, size.messages * (number + 1) // (len(ends) + 1)))
+        mark = size.messages * (number + 1) // (len(ends) + 1)
+        watched.wait_for(min(watched.copied() + step, mark))
         time.sleep(generator.random() * 0.1)
         for copier in copiers:
             copier.start_again_if_it_gave_up()
