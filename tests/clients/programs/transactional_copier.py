@@ -117,6 +117,7 @@ class Copier:
 
     def __init__(self, bench, place, source, target, size):
         self.place, self.size = place, size
+        self.patience_seconds = PROGRESS_SECONDS[bench.peer.name]
         self.killed, self.given_up = 0, 0
         self.out = bench.scratch / f"copier-{place}.out"
         self.err = bench.scratch / f"copier-{place}.err"
@@ -127,7 +128,8 @@ class Copier:
         self.command += ["--consumer-group", f"{bench.name}-{place}"]
         self.command += ["--transactional-id", f"{bench.name}-{place}"]
         self.command += ["--transaction-size", str(size.per_transaction)]
-        self.command += ["--transaction-timeout", str(TIMEOUT_MS), "--enable-random-aborts"]
+        self.command += ["--transaction-timeout", str(TIMEOUT_MS[bench.peer.name])]
+        self.command += ["--enable-random-aborts"]
         self.child = None
         self.start()
 
@@ -148,11 +150,11 @@ class Copier:
 
     def wait_for(self, count):
         """Until that much is copied, or it has ended."""
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         while self.copied() < count and self.child.poll() is None:
             if time.monotonic() > deadline:
                 place = f"copier {self.place} at {self.copied()} of {self.size.messages}"
-                raise Mismatch(f"no progress within {PROGRESS_SECONDS} s: {place}")
+                raise Mismatch(f"no progress within {self.patience_seconds} s: {place}")
             time.sleep(0.01)
 
     def kill(self):
@@ -178,7 +180,7 @@ class Copier:
 
     def finish(self):
         """Until it ends by itself, having copied everything."""
-        deadline = time.monotonic() + PROGRESS_SECONDS * 2
+        deadline = time.monotonic() + self.patience_seconds * 2
         while self.child.poll() != 0:
             self.start_again_if_it_gave_up()
             if time.monotonic() > deadline:
@@ -204,8 +206,12 @@ class Size:
 PARTITIONS = 2
 # A copier that is killed between its offsets and its commit leaves them pending, and its successor
 # asks for the group's offsets before it says who it is: it waits until the transaction times out.
-TIMEOUT_MS = 6_000
+# It may time out while the broker starts, which is as good a moment as any. Not so for Apache Kafka
+# 4.3.1 with one broker: a coordinator that is loaded before the broker is unfenced finds partitions
+# without a leader, takes them for deleted, and completes the transaction without their markers. The
+# output and the group's offsets then hang (88, for good). There, timeouts are kept out of restarts.
+TIMEOUT_MS = {"ringlog": 6_000, "kafka": 40_000}
+PROGRESS_SECONDS = {"ringlog": 60, "kafka": 240}
 PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-PROGRESS_SECONDS = 90
 GIVE_UPS_MAX = 3
 ASKS_FOR_A_COORDINATOR = True
