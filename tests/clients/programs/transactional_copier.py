@@ -53,6 +53,7 @@ def copy(bench, generator):
         for copier in copiers:
             copier.kill()
     killed = sum(copier.killed for copier in copiers)
+    same("disturbed", "copiers killed at work", True, killed > 0)
     total = check(bench, target, seeded, benches.now_window(started), size)
     lost = sum(copier.given_up for copier in copiers)
     return (
@@ -64,20 +65,18 @@ def copy(bench, generator):
 def disturb(bench, copiers, size, generator):
     """Ends copiers and the broker, in a random order, each after some more progress; how many ends
     the broker had."""
-    ends = [copier.kill_and_start for copier in copiers for _ in range(size.copier_kills)]
-    ends += [lambda: end_broker(bench.peer, hard=True)] * size.broker_kills
-    ends += [lambda: end_broker(bench.peer, hard=False)] * size.broker_stops
+    ends = [(copier, copier.kill_and_start) for copier in copiers] * size.copier_kills
+    broker_ends = [True] * size.broker_kills + [False] * size.broker_stops
+    for hard in broker_ends:
+        ends.append((generator.choice(copiers), lambda hard=hard: end_broker(bench.peer, hard)))
     generator.shuffle(ends)
-    step = size.messages // (len(ends) + 2)
-    for number, end in enumerate(ends):
-        watched = copiers[number % len(copiers)]
-        mark = size.messages * (number + 1) // (len(ends) + 1)
-        watched.wait_for(min(watched.copied() + step, mark))
+    for number, (watched, end) in enumerate(ends):
+        watched.wait_for(size.messages * (number + 1) // (len(ends) + 1))
         time.sleep(generator.random() * 0.1)
         for copier in copiers:
             copier.start_again_if_it_gave_up()
         end()
-    return size.broker_kills + size.broker_stops
+    return len(broker_ends)
 
 
 def end_broker(peer, hard):
