@@ -111,6 +111,9 @@ public final class Transactions {
         try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
             Object manager = manager(producer);
             synchronized (manager) {
+                // A client that hears of transaction.version 2 before it builds its EndTxn adds an
+                // InitProducerId of its own after it. Whether it does is a race: keep it out.
+                set(manager, "latestFinalizedFeaturesEpoch", Long.MAX_VALUE);
                 turn(manager, "INITIALIZING");
                 set(manager, IDENTITY, new ProducerIdAndEpoch(id, epoch));
                 turn(manager, "READY");

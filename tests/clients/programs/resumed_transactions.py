@@ -2,8 +2,8 @@
 
 The second process has the transactional id, the producer id and the epoch from a checkpoint, and
 sends EndTxn with them, without InitProducerId, on connections of its own. That may come again,
-after a restart of the broker too. Java's client takes the feature level over only in
-initTransactions, so this EndTxn is v4 though the records came in by Produce v13.
+after a restart of the broker too. A Java client that did no initTransactions does not work by the
+finalized feature level yet, so this EndTxn is v4 though the records came in by Produce v13.
 """
 
 import json
