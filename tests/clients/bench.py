@@ -1,7 +1,7 @@
 """What a program of the suite works with: the broker, a scratch directory and the real clients.
 
 Owns: command lines of the tools and where their output is kept. One `Bench` serves one program.
-Must never: use a consumer group, or let a tool run without a bound.
+Must never: join a consumer group, or let a tool run without a bound.
 """
 
 import pathlib
@@ -45,6 +45,20 @@ class Bench:
         command += ["--bootstrap-server", self.peer.bootstrap, *arguments]
         return self._run(command, timeout_seconds, input_bytes, check)
 
+    def table(self, main_class, *arguments, timeout_seconds=60):
+        """One of Kafka's tools that print a table, in the resident JVM, which is quicker; the rows
+        as dictionaries, the exit code, and everything that it printed."""
+        words = ["tool", main_class, "--bootstrap-server", self.peer.bootstrap, *arguments]
+        text = self.java_clients.call(words, timeout_seconds, self.log_path)
+        *printed, last = text.splitlines()
+        with open(self.log_path, "a", encoding="utf-8") as log:
+            log.write(text)
+        lines = [[cell.strip() for cell in line.split("\t")] for line in printed if "\t" in line]
+        rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+        for row in rows:
+            del row[""]  # Every line ends with a tab.
+        return rows, int(last.removeprefix("exit ")), "\n".join(printed)
+
     def records(self, command, *arguments, timeout_seconds=90):
         """A command of Records.java: Kafka's Java clients; its output."""
         words = [command] if command == "segments" else [command, self.peer.bootstrap]
@@ -55,15 +69,40 @@ class Bench:
         path = records.write_file(self.scratch / f"{topic}.jsonl", to_send)
         return records.from_text(self.records("produce", topic, path, *settings))
 
-    def consume(self, topic):
+    def consume(self, topic, *settings):
         """Reads all of a topic with the Java consumer."""
-        return records.from_text(self.records("consume", topic))
+        return records.from_text(self.records("consume", topic, *settings))
 
     def confluent(self, command, topic, *arguments):
         """confluent_records.py; the records that it prints."""
         python = peer_cache.python_with_confluent_kafka()
         words = [python, PROGRAMS / "confluent_records.py", command, self.peer.bootstrap, topic]
         return records.from_text(self._run(words + list(arguments), 90).text)
+
+    def java(self, main_class, *arguments, logged=(), timeout_seconds=300):
+        """A class of the suite's own in a JVM of its own; `logged` names Kafka's loggers whose
+        every word is wanted on standard error. As a `Finished`."""
+        class_path = peer_cache.kafka_class_path()
+        class_path = f"{peer_cache.java_classes(class_path)}:{class_path}"
+        command = ["java", "-Xmx512m", "-XX:+UseSerialGC"]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += [f"-Dorg.slf4j.simpleLogger.log.{name}=trace" for name in logged]
+        return self._run([*command, "-cp", class_path, main_class, *arguments], timeout_seconds)
+
+    def confluent_transactions(self, *arguments):
+        """confluent_transactions.py; as a `Finished`."""
+        python = peer_cache.python_with_confluent_kafka()
+        words = [python, PROGRAMS / "confluent_transactions.py", self.peer.bootstrap, *arguments]
+        return self._run(words, 300)
+
+    def kafkajs_transactions(self, *arguments):
+        """kafkajs_transactions.js; as a `Finished`."""
+        return self._node("kafkajs_transactions.js", 300, *arguments)
+
+    def franz(self, *arguments):
+        """franz_transactions.go; as a `Finished`."""
+        program = peer_cache.franz_program(PROGRAMS / "franz_transactions.go")
+        return self._run([program, self.peer.bootstrap, *arguments], 300)
 
     def kcat(self, *arguments, input_bytes=b""):
         """kcat against the broker."""
@@ -73,11 +112,14 @@ class Bench:
 
     def kafkajs(self, *arguments):
         """kafkajs_produce.js; its standard output."""
+        return self._node("kafkajs_produce.js", 60, *arguments).text
+
+    def _node(self, program, timeout_seconds, *arguments):
         node, home = peer_cache.node_with_kafkajs()
-        words = [node, PROGRAMS / "kafkajs_produce.js", self.peer.bootstrap, *arguments]
+        words = [node, PROGRAMS / program, self.peer.bootstrap, *arguments]
         environment = {"NODE_PATH": str(home / "node_modules"), "PATH": "/usr/bin:/bin"}
         environment["KAFKAJS_NO_PARTITIONER_WARNING"] = "1"
-        return self._run(words, 60, env=environment).text
+        return self._run(words, timeout_seconds, env=environment)
 
     def _run(self, command, timeout_seconds, input_bytes=b"", check=True, env=None):
         return processes.run(command, timeout_seconds, self.log_path, input_bytes, check, env)

@@ -3,11 +3,13 @@
 
 Owns: running `org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log` and parsing
 what it prints. Keys and values are printed as hex (HexDecoder.java), so bytes are exact; of headers
-the tool prints the names only. As a command: dump_log.py DIRECTORY... prints a line per record.
+the tool prints the names only. Also what it makes of `__transaction_state`, of `.snapshot` and of
+`.txnindex` files. As a command: dump_log.py DIRECTORY... prints a line per record.
 Must never: pass over a line it cannot read, a batch that the tool calls invalid, or bytes that
 belong to no batch.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -21,12 +23,14 @@ import records  # noqa: E402
 
 
 class Batch:
-    """One batch as printed: its header fields by the tool's names, and its records."""
+    """One batch as printed: its header fields by the tool's names, and its records. A control
+    batch has a marker instead: COMMIT or ABORT, and the coordinator's epoch."""
 
     def __init__(self, file, fields):
         self.file = file
         self.fields = fields
         self.records = []
+        self.marker = None
 
     def number(self, name):
         """A numeric header field."""
@@ -40,17 +44,68 @@ def segment_files(directory):
 
 def dump(files, timeout_seconds=120, log_path=None):
     """All batches of these files, in their order."""
-    class_path = peer_cache.kafka_class_path()
-    classes = peer_cache.java_classes(class_path)
-    command = kafka_peer.java(f"{classes}:{class_path}", TOOL, heap="1g")
-    command += ["--files", ",".join(str(file) for file in files)]
-    command += ["--deep-iteration", "--print-data-log", "--max-message-size", "20000000"]
-    command += ["--key-decoder-class", "HexDecoder", "--value-decoder-class", "HexDecoder"]
-    finished = processes.run(command, timeout_seconds, log_path)
-    batches = parse(finished.text)
+    options = ["--deep-iteration", "--print-data-log", "--max-message-size", "20000000"]
+    options += ["--key-decoder-class", "HexDecoder", "--value-decoder-class", "HexDecoder"]
+    batches = parse(run_tool(files, options, timeout_seconds, log_path))
     for file in files:
         check_file(pathlib.Path(file), [batch for batch in batches if batch.file == str(file)])
     return batches
+
+
+def dump_transaction_states(files, log_path=None):
+    """What stands in segments of `__transaction_state`: (partition, transactional id, value) in
+    log order, the value as the fields of TransactionLogValue or None."""
+    found, partition = [], None
+    for line in run_tool(files, ["--transaction-log-decoder"], 120, log_path).splitlines():
+        if line.startswith("Dumping "):
+            partition = partition_of(line[len("Dumping ") :])
+        elif match := STATE.search(line):
+            value = json.loads(match["value"]) if match["value"] else None
+            if value is not None:
+                value = value["data"]
+            found.append((partition, json.loads(match["key"])["data"]["transactionalId"], value))
+        elif line.startswith("| "):
+            raise records.Mismatch(f"DumpLogSegments printed a transaction as: {line[:300]}")
+    return found
+
+
+def dump_side_files(files, log_path=None):
+    """The lines of `.snapshot` and `.txnindex` files as dictionaries, by file. A number is an int;
+    `OptionalLong[5]` is 5 and `OptionalLong.empty` None."""
+    found, file = {}, None
+    for line in run_tool(files, [], 120, log_path).splitlines():
+        if line.startswith("Dumping "):
+            file = pathlib.Path(line[len("Dumping ") :])
+            found[file] = []
+        elif line.startswith(("producerId: ", "version: ")):
+            found[file].append({name: number_of(text) for name, text in FIELD.findall(line)})
+        elif line.strip():
+            raise records.Mismatch(f"DumpLogSegments printed: {line[:200]}")
+    return found
+
+
+def run_tool(files, options, timeout_seconds, log_path):
+    """The tool's standard output. It goes on after a file that it cannot read and exits with 0:
+    whatever it says on standard error is a fault. (But a segment that begins with a marker after
+    offset 0 is called non-consecutive: "-1 is followed by" its offset.)"""
+    class_path = peer_cache.kafka_class_path()
+    classes = peer_cache.java_classes(class_path)
+    command = kafka_peer.java(f"{classes}:{class_path}", TOOL, heap="1g")
+    command += ["--files", ",".join(str(file) for file in files), *options]
+    finished = processes.run(command, timeout_seconds, log_path)
+    lines = finished.error_text.strip().splitlines()
+    faults = [line for line in lines if not line.startswith(NO_FAULTS)]
+    if faults:
+        raise records.Mismatch(f"DumpLogSegments complained: {' | '.join(faults)[:300]}")
+    return finished.text
+
+
+def number_of(text):
+    """A printed number, optional or not; other text as it is."""
+    if text == "OptionalLong.empty":
+        return None
+    text = text.removeprefix("OptionalLong[").removesuffix("]")
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
 def parse(text):
@@ -61,6 +116,8 @@ def parse(text):
             file = line[len("Dumping ") :]
         elif line.startswith("baseOffset: "):
             batches.append(Batch(file, dict(FIELD.findall(line))))
+        elif match := MARKER.fullmatch(line):
+            batches[-1].marker = (match["kind"], int(match["epoch"]))
         elif line.startswith("| offset: "):
             batches[-1].records.append(record_of(line, batches[-1]))
         elif line.strip() and not line.startswith("Log starting offset: "):
@@ -79,9 +136,19 @@ def record_of(line, batch):
         records.same(f"{batch.file} offset {match['offset']}", "size", size, size_of(data))
     names = match["headers"].split(",") if match["headers"] else []
     headers = [(name, None) for name in names]
-    partition = int(pathlib.Path(batch.file).parent.name.rsplit("-", 1)[1])
+    partition = partition_of(batch.file)
     offset, timestamp = int(match["offset"]), int(match["timestamp"])
     return records.Record(partition, key, value, headers, timestamp, offset)
+
+
+def partition_of(file):
+    """The number behind the topic in the name of the directory."""
+    return int(pathlib.Path(file).parent.name.rsplit("-", 1)[1])
+
+
+def directory_of(batch):
+    """The name of the partition's directory."""
+    return pathlib.Path(batch.file).parent.name
 
 
 def check_file(file, batches):
@@ -92,7 +159,9 @@ def check_file(file, batches):
         records.same(place, "isvalid", "true", batch.fields["isvalid"])
         records.same(place, "magic", 2, batch.number("magic"))
         records.same(place, "position", position, batch.number("position"))
-        records.same(place, "count", batch.number("count"), len(batch.records))
+        control = batch.fields["isControl"] == "true"
+        records.same(place, "marker", control, batch.marker is not None)
+        records.same(place, "count", batch.number("count"), len(batch.records) or int(control))
         if batch.records:
             records.same(place, "baseOffset", batch.records[0].offset, batch.number("baseOffset"))
             records.same(place, "lastOffset", batch.records[-1].offset, batch.number("lastOffset"))
@@ -119,8 +188,14 @@ def main():
     return 0
 
 
+NO_FAULTS = ("Non-consecutive offsets in ", "  -1 is followed by ")
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 FIELD = re.compile(r"(\w+): (\S+)")
+STATE = re.compile(r" key: (?P<key>\{.*?\}\})(?: payload: (?P<value>\{.*\}))?")
+MARKER = re.compile(
+    r"\| offset: \d+ (?:CreateTime|LogAppendTime): -?\d+ keySize: 4 valueSize: 6 sequence: -1 "
+    r"headerKeys: \[\] endTxnMarker: (?P<kind>\w+) coordinatorEpoch: (?P<epoch>-?\d+)"
+)
 RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (?P<timestamp>-?\d+) "
     r"keySize: (?P<key_size>-?\d+) valueSize: (?P<value_size>-?\d+) sequence: -?\d+ "

@@ -82,6 +82,12 @@ class KafkaPeer:
         # A JVM that ran its shutdown hooks after SIGTERM exits with 143.
         return code in (0, 143)
 
+    def kill(self):
+        """SIGKILL: what the page cache holds stays."""
+        self.child.kill()
+        self.child.wait()
+        self.child = None
+
     def segment_directory(self, topic, partition):
         """Where the segments of a partition are."""
         return self.data_directory / f"{topic}-{partition}"

@@ -1,7 +1,8 @@
 """Where the real programs live, and how they get there.
 
 Owns: a cache directory outside the work tree with Apache Kafka's jars (Maven), a Python
-environment with confluent-kafka (pip), kafkajs (npm) and kcat from the system's packages (apt).
+environment with confluent-kafka (pip), kafkajs (npm), a program over franz-go (go) and kcat from
+the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -20,6 +21,7 @@ KAFKA_VERSION = "4.3.1"
 CONFLUENT_KAFKA_VERSION = "2.16.1"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
+FRANZ_GO_VERSION = "1.22.3"
 
 
 def root():
@@ -57,10 +59,11 @@ def kafka_class_path():
 
 @one_at_a_time
 def java_classes(class_path):
-    """Compiles the suite's Java sources against Kafka's jars; the directory of the classes."""
+    """Compiles the suite's Java sources against Kafka's jars; the directory of the classes. Each
+    state of the sources has a directory of its own: other checkouts may be running theirs."""
     sources = sorted((pathlib.Path(__file__).resolve().parent / "programs").glob("*.java"))
     newest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    home = root() / "classes"
+    home = root() / f"classes-{newest[:16]}"
     if install_needed(home, newest):
         arguments = ["-nowarn", "-Xlint:none", "-cp", class_path, "-d", str(home)]
         step(need("javac"), arguments + [str(source) for source in sources])
@@ -90,6 +93,23 @@ def node_with_kafkajs():
         step(need("npm"), words, cwd=home)
         installed(home, KAFKAJS_VERSION)
     return node, home
+
+
+@one_at_a_time
+def franz_program(source):
+    """Builds a Go program over franz-go; the path of the binary."""
+    stamp = FRANZ_GO_VERSION + hashlib.sha256(source.read_bytes()).hexdigest()
+    home = root() / f"franz-go-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
+    if install_needed(home, stamp):
+        go = need("go")
+        # The newer tool chain that a module may ask for cannot be had everywhere.
+        quiet = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
+        shutil.copy(source, home / "main.go")
+        step(go, ["mod", "init", "transactions"], cwd=home, env=quiet)
+        step(go, ["get", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}"], cwd=home, env=quiet)
+        step(go, ["build", "-o", "transactions", "."], cwd=home, env=quiet)
+        installed(home, stamp)
+    return home / "transactions"
 
 
 @one_at_a_time

@@ -16,15 +16,17 @@ class RinglogPeer:
 
     name = "ringlog"
 
-    def __init__(self, directory, binary, shards=None, advertise=None):
+    def __init__(self, directory, binary, shards=None, advertise=None, port=0, properties=None):
         self.directory = pathlib.Path(directory)
         self.data_directory = self.directory / "data"
         self.command = [str(binary), "serve", "--data-dir", str(self.data_directory)]
-        self.command += ["--listen", "127.0.0.1:0"]
+        self.command += ["--listen", f"127.0.0.1:{port}"]
         if shards is not None:
             self.command += ["--shards", str(shards)]
         if advertise is not None:
             self.command += ["--advertise", advertise]
+        for key, value in (properties or {}).items():
+            self.command += ["--set", f"{key}={value}"]
         self.child = None
         self.bootstrap = None
 
@@ -53,6 +55,12 @@ class RinglogPeer:
         code = processes.stop(self.child, timeout_seconds)
         self.child = None
         return code == 0
+
+    def kill(self):
+        """SIGKILL: what is not on the medium is lost."""
+        self.child.kill()
+        self.child.wait()
+        self.child = None
 
     def segment_directory(self, topic, partition):
         """Where the segments of a partition are."""

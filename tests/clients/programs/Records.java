@@ -8,6 +8,7 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -42,16 +43,19 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.Exit;
 
 /**
  * Apache Kafka's own Java clients, driven by JSON lines (the form is told in records.py).
  *
  * <p>Owns: one command a run. create BOOTSTRAP TOPIC:PARTITIONS... [key=value...]; produce
  * BOOTSTRAP TOPIC FILE [key=value...] prints every record as acknowledged; consume BOOTSTRAP TOPIC
- * prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
- * TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads segment files with
- * Kafka's file reader; serve takes one command a line on standard input (an output file, then the
- * words, tab between them) and answers each with `ok` or `failed ...`, which saves JVM starts.
+ * [key=value...] prints all records up to the end offsets of the start; offsets BOOTSTRAP TOPIC
+ * [key=value...] TIMESTAMP...; verify-perf BOOTSTRAP TOPIC COUNT SIZE; segments FILE... reads
+ * segment files with Kafka's file reader; tool CLASS WORD... runs the main class of one of Kafka's
+ * command line tools and adds a line `exit CODE` to what it prints; and those of Transactions.java.
+ * serve takes one command a line on standard input (an output file, then the words, tab between
+ * them) and answers each with `ok` or `failed ...`, which saves JVM starts.
  * Must never: use a group, commit an offset, or go on after an error.
  */
 public final class Records {
@@ -91,7 +95,8 @@ public final class Records {
             case "offsets" -> offsets(words);
             case "verify-perf" -> verifyPerf(words);
             case "segments" -> segments(words);
-            default -> throw new IllegalArgumentException(words.get(0));
+            case "tool" -> tool(words);
+            default -> Transactions.run(words, output);
         }
     }
 
@@ -182,7 +187,7 @@ public final class Records {
     }
 
     private static void consume(List<String> words) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1));
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words);
                 BufferedWriter lines = writer()) {
             read(consumer, words.get(2), record -> {
                 ObjectNode fields = JSON.createObjectNode();
@@ -199,11 +204,14 @@ public final class Records {
     }
 
     private static void offsets(List<String> words) throws Exception {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1))) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words)) {
             List<TopicPartition> partitions = partitions(consumer, words.get(2));
             print("beginning", consumer.beginningOffsets(partitions));
             print("end", consumer.endOffsets(partitions));
             for (String word : words.subList(3, words.size())) {
+                if (word.contains("=")) {
+                    continue;
+                }
                 Map<TopicPartition, Long> times = new HashMap<>();
                 partitions.forEach(partition -> times.put(partition, Long.parseLong(word)));
                 Map<TopicPartition, Object> found = new HashMap<>();
@@ -231,7 +239,7 @@ public final class Records {
         long[] found = new long[count];
         int[] seen = {0};
         Map<Integer, Long> perPartition = new TreeMap<>();
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words.get(1))) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words)) {
             read(consumer, words.get(2), record -> {
                 boolean plain = record.key() == null && record.headers().toArray().length == 0;
                 long next = perPartition.getOrDefault(record.partition(), 0L);
@@ -279,6 +287,38 @@ public final class Records {
         }
     }
 
+    private static void tool(List<String> words) throws Exception {
+        PrintStream standardOutput = System.out;
+        PrintStream standardError = System.err;
+        // A tool that catches what is thrown here asks again, with another code: the first counts.
+        List<Integer> codes = new ArrayList<>();
+        Exit.setExitProcedure((code, message) -> {
+            codes.add(code);
+            throw new Exited();
+        });
+        System.setOut(output);
+        System.setErr(output);
+        try {
+            String[] arguments = words.subList(2, words.size()).toArray(new String[0]);
+            Class.forName(words.get(1)).getMethod("main", String[].class)
+                    .invoke(null, (Object) arguments);
+        } catch (InvocationTargetException error) {
+            if (!(error.getCause() instanceof Exited)) {
+                throw error;
+            }
+        } finally {
+            System.setOut(standardOutput);
+            System.setErr(standardError);
+            Exit.resetExitProcedure();
+        }
+        output.println("exit " + (codes.isEmpty() ? 0 : codes.get(0)));
+    }
+
+    /** A tool wanted to end the JVM. */
+    private static final class Exited extends RuntimeException {
+        private static final long serialVersionUID = 1;
+    }
+
     private interface Sink {
         void take(ConsumerRecord<byte[], byte[]> record) throws Exception;
     }
@@ -300,12 +340,20 @@ public final class Records {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(String bootstrap) {
+    private static KafkaConsumer<byte[], byte[]> consumer(List<String> words) {
         Properties properties = new Properties();
-        properties.put("bootstrap.servers", bootstrap);
+        properties.put("bootstrap.servers", words.get(1));
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
         properties.put("max.poll.records", "5000");
+        // Nothing more comes, and closing waits for the fetch that is on its way.
+        properties.put("fetch.max.wait.ms", "50");
+        for (String word : words) {
+            if (word.contains("=")) {
+                String[] pair = word.split("=", 2);
+                properties.put(pair[0], pair[1]);
+            }
+        }
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         return new KafkaConsumer<>(properties, plain, plain);
     }

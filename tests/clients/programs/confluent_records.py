@@ -1,8 +1,8 @@
 """confluent-kafka (librdkafka) driven by JSON lines; runs in the Python that has the package.
 
-Owns: produce BOOTSTRAP TOPIC FILE [key=value...] and consume BOOTSTRAP TOPIC; the form of the lines
-is told in records.py. Every partition is assigned by hand, no group coordinator is spoken to and
-nothing is committed.
+Owns: produce BOOTSTRAP TOPIC FILE [key=value...] and consume BOOTSTRAP TOPIC [key=value...]; the
+form of the lines is told in records.py. Every partition is assigned by hand, no group coordinator
+is spoken to and nothing is committed.
 """
 
 import base64
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 
 def produce(bootstrap, topic, path, *settings):
@@ -45,10 +45,13 @@ def acknowledged(error, message, fields):
     fields["t"] = message.timestamp()[1]
 
 
-def consume(bootstrap, topic):
-    """Prints every record of every partition up to the end offsets of the start."""
+def consume(bootstrap, topic, *settings):
+    """Prints every record of every partition up to the end offsets of the start. Where a marker
+    stands at the end, only the end-of-partition event tells that it is reached."""
     options = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
     options.update({"enable.auto.offset.store": False, "check.crcs": True})
+    options["enable.partition.eof"] = True
+    options.update(setting.split("=", 1) for setting in settings)
     consumer = Consumer(options)
     metadata = consumer.list_topics(topic, timeout=30).topics[topic]
     ends = {}
@@ -64,14 +67,16 @@ def consume(bootstrap, topic):
         message = consumer.poll(1)
         if message is None:
             continue
+        if message.error() and message.error().code() == KafkaError._PARTITION_EOF:
+            if message.offset() >= ends.get(message.partition(), 0):
+                ends.pop(message.partition(), None)
+            continue
         if message.error():
             raise SystemExit(f"consume failed: {message.error()}")
         fields = {"p": message.partition(), "o": message.offset(), "t": message.timestamp()[1]}
         fields["k"], fields["v"] = encode(message.key()), encode(message.value())
         fields["h"] = [[name, encode(value)] for name, value in message.headers() or []]
         print(json.dumps(fields, separators=(",", ":")))
-        if message.offset() + 1 >= ends[message.partition()]:
-            del ends[message.partition()]
     consumer.close()
 
 
