@@ -26,6 +26,7 @@ pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_producers;
 pub mod describe_transactions;
 pub mod end_txn;
 pub mod fetch;
@@ -36,6 +37,7 @@ pub mod list_transactions;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod write_txn_markers;
 
 /// What becomes of a request.
 pub enum Answer {
@@ -134,8 +136,9 @@ pub fn overlaps(api: Api) -> bool {
         | Api::ApiVersions
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
-        | Api::DescribeCluster => true,
-        // These may change the catalog or a transaction, or hand out something.
+        | Api::DescribeCluster
+        | Api::DescribeProducers => true,
+        // These may change the catalog, a transaction or a log, or hand out something.
         Api::Metadata
         | Api::FindCoordinator
         | Api::CreateTopics
@@ -146,7 +149,8 @@ pub fn overlaps(api: Api) -> bool {
         | Api::AddOffsetsToTxn
         | Api::EndTxn
         | Api::DescribeTransactions
-        | Api::ListTransactions => false,
+        | Api::ListTransactions
+        | Api::WriteTxnMarkers => false,
     }
 }
 
@@ -170,27 +174,19 @@ pub async fn handle(
     Ok(match request {
         Request::Produce(request) => produce::handle(&shard, header, request).await,
         Request::Fetch(request) => later(fetch::handle(shard, connection, header, request)),
-        Request::ListOffsets(request) => {
-            Answer::Later(Box::pin(list_offsets::handle(shard, header, request)))
-        }
+        Request::ListOffsets(request) => later(list_offsets::handle(shard, header, request)),
         Request::OffsetForLeaderEpoch(request) => {
-            Answer::Later(Box::pin(offset_for_leader_epoch::handle(shard, header, request)))
+            later(offset_for_leader_epoch::handle(shard, header, request))
         }
-        Request::Metadata(request) => {
-            Answer::Later(Box::pin(metadata::handle(shard, header, request)))
-        }
+        Request::Metadata(request) => later(metadata::handle(shard, header, request)),
         Request::FindCoordinator(request) => {
-            Answer::Later(Box::pin(find_coordinator::handle(shard, header, request)))
+            later(find_coordinator::handle(shard, header, request))
         }
-        Request::CreateTopics(request) => {
-            Answer::Later(Box::pin(create_topics::handle(shard, header, request)))
-        }
+        Request::CreateTopics(request) => later(create_topics::handle(shard, header, request)),
         Request::CreatePartitions(request) => {
-            Answer::Later(Box::pin(create_partitions::handle(shard, header, request)))
+            later(create_partitions::handle(shard, header, request))
         }
-        Request::DeleteTopics(request) => {
-            Answer::Later(Box::pin(delete_topics::handle(shard, header, request)))
-        }
+        Request::DeleteTopics(request) => later(delete_topics::handle(shard, header, request)),
         Request::InitProducerId(request) => {
             later(init_producer_id::handle(shard, connection, header, request))
         }
@@ -206,6 +202,12 @@ pub async fn handle(
         }
         Request::ListTransactions(request) => {
             later(list_transactions::handle(shard, header, request))
+        }
+        Request::WriteTxnMarkers(request) => {
+            later(write_txn_markers::handle(shard, header, request))
+        }
+        Request::DescribeProducers(request) => {
+            later(describe_producers::handle(shard, header, request))
         }
         Request::ApiVersions(request) => {
             Answer::Now(api_versions::handle(&shard, &header, &request))

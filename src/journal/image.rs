@@ -25,6 +25,7 @@ use crate::ids::{
     BootNumber, JournalSequence, LeaderEpoch, Offset, ProducerEpoch, ProducerId, ShardId,
     TopicPartition,
 };
+use crate::log::segments::IndexBytes;
 
 /// A shard's checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +67,15 @@ pub struct PartitionRow {
     pub producers: Vec<ProducerRow>,
     /// Set for a partition that is offline.
     pub offline: Option<OfflineRow>,
+}
+
+impl PartitionRow {
+    /// Sets the lengths of the index files.
+    pub fn set_index_bytes(&mut self, bytes: IndexBytes) {
+        self.index_bytes = bytes.offsets;
+        self.time_index_bytes = bytes.times;
+        self.transaction_index_bytes = bytes.aborted;
+    }
 }
 
 /// One producer of a partition.

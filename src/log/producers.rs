@@ -16,10 +16,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::transactions::Transactions;
+use super::transactions::{EndedTransaction, Transactions};
 use super::verification::Verifications;
 use super::{BatchFacts, ProducerFacts};
-use crate::batch::control::Marker;
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker};
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerEpoch, ProducerId};
 use crate::journal::image::{ProducerBatchRow, ProducerRow};
@@ -110,6 +110,14 @@ impl Producers {
     pub fn to_rows(&self) -> Vec<ProducerRow> {
         let mut rows: Vec<_> = self.entries.iter().map(|(&id, entry)| entry.to_row(id)).collect();
         rows.sort_unstable_by_key(|row| row.id);
+        rows
+    }
+
+    /// The producers that are not forgotten, as rows ordered by id.
+    #[must_use]
+    pub fn live_rows(&self, now_ms: i64) -> Vec<ProducerRow> {
+        let mut rows = self.to_rows();
+        rows.retain(|row| self.get(row.id, now_ms).is_some());
         rows
     }
 
@@ -264,25 +272,39 @@ impl Producers {
         entry.last_timestamp_ms = marker.timestamp_ms;
     }
 
-    /// Takes over a batch of the journal or of a segment, whatever it is. The state may be ahead
-    /// of it already, except for transactions.
+    /// Takes over a whole batch of the journal or of a segment, data or marker: it is durable, and
+    /// not in memory. The state may be ahead of it already, except for transactions. Returns the
+    /// transaction that it ends, if it ends one.
     pub fn replay(
         &mut self,
-        producer: &ProducerFacts,
-        batch: &BatchFacts,
-        base_offset: Offset,
+        header: &BatchHeader,
+        batch: &[u8],
         append_ms: i64,
-    ) {
-        let last_offset = base_offset.plus(i64::from(batch.last_offset_delta));
-        if !self.is_ahead(producer.id, producer.epoch, last_offset, append_ms) {
-            self.record(producer, batch, base_offset, append_ms);
-        } else if batch.transactional {
+    ) -> Option<EndedTransaction> {
+        if header.is_control() {
+            // One that is neither commit nor abort says nothing of a producer.
+            if let Ok(Some(marker)) = Marker::read(header, &batch[HEADER_BYTES..]) {
+                self.replay_marker(&marker, header.base_offset, append_ms);
+            }
+        } else if let Some(producer) = ProducerFacts::of(header) {
+            self.replay_data(&producer, header, append_ms);
+        }
+        let ended = self.transactions.ended_from(header.base_offset).next().copied();
+        self.transactions.durable_through(header.next_offset());
+        self.transactions.released_through(header.next_offset());
+        ended
+    }
+
+    fn replay_data(&mut self, producer: &ProducerFacts, header: &BatchHeader, append_ms: i64) {
+        let base_offset = header.base_offset;
+        if !self.is_ahead(producer.id, producer.epoch, header.last_offset(), append_ms) {
+            self.record(producer, &BatchFacts::of(header), base_offset, append_ms);
+        } else if header.is_transactional() {
             self.open(producer, base_offset, append_ms);
         }
     }
 
-    /// Takes over a marker of the journal or of a segment, in the same way.
-    pub fn replay_marker(&mut self, marker: &Marker, offset: Offset, append_ms: i64) {
+    fn replay_marker(&mut self, marker: &Marker, offset: Offset, append_ms: i64) {
         if self.is_ahead(marker.producer_id, marker.producer_epoch, offset, append_ms) {
             self.end(marker, offset);
         } else {

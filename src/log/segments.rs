@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex, AbortedTransaction};
 use super::index::SegmentIndex;
 use crate::ids::Offset;
 use crate::limits::BLOCK_ALIGN;
@@ -48,6 +49,30 @@ pub struct SealedSegment {
     pub bytes: u64,
     /// Its indexes, once a reader has asked for them.
     pub index: Option<Rc<SegmentIndex>>,
+    /// Its aborted transactions, once a reader has asked for them.
+    pub aborted: Option<Rc<AbortedIndex>>,
+}
+
+impl SealedSegment {
+    /// Lengths of the index files, as far as they are in memory: all of them for a segment that was
+    /// sealed in this boot.
+    #[must_use]
+    pub fn index_bytes(&self) -> IndexBytes {
+        let (offsets, times) = self.index.as_ref().map_or((0, 0), |index| index.lengths());
+        let aborted = self.aborted.as_ref().map_or(0, |aborted| aborted.bytes());
+        IndexBytes { offsets, times, aborted }
+    }
+}
+
+/// Lengths of a segment's index files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IndexBytes {
+    /// `.index`
+    pub offsets: u32,
+    /// `.timeindex`
+    pub times: u32,
+    /// `.txnindex`
+    pub aborted: u32,
 }
 
 /// The segment that batches are placed in.
@@ -63,8 +88,10 @@ pub struct ActiveSegment {
     pub last_block: Vec<u8>,
     /// Its indexes, covering what was placed.
     pub index: SegmentIndex,
+    /// The aborted transactions whose markers were placed.
+    pub aborted: AbortedIndex,
     /// Length of the index files as they are on disk.
-    pub index_bytes_on_disk: (u32, u32),
+    pub index_bytes_on_disk: IndexBytes,
     /// Timestamp of its first batch, for rolling by time.
     pub first_timestamp_ms: Option<i64>,
     /// Wall clock when it was created.
@@ -83,7 +110,8 @@ impl ActiveSegment {
             written_bytes: 0,
             last_block: Vec::new(),
             index: SegmentIndex::new(base),
-            index_bytes_on_disk: (0, 0),
+            aborted: AbortedIndex::default(),
+            index_bytes_on_disk: IndexBytes::default(),
             first_timestamp_ms: None,
             created_ms: now_ms,
             allocated_bytes: 0,
@@ -96,7 +124,7 @@ impl ActiveSegment {
         if self.placed_bytes == 0 {
             return batch.last_offset.0 - self.base.0 > i64::from(i32::MAX);
         }
-        let (offset_bytes, time_bytes) = self.index.lengths();
+        let IndexBytes { offsets, times, aborted } = self.index_bytes();
         let span_ms = match self.first_timestamp_ms {
             Some(first) if batch.max_timestamp_ms >= 0 && first >= 0 => {
                 batch.max_timestamp_ms.saturating_sub(first)
@@ -105,8 +133,10 @@ impl ActiveSegment {
         };
         self.placed_bytes + batch.bytes as u64 > rules.segment_bytes
             || span_ms > rules.segment_ms
-            || offset_bytes + 8 > rules.index_bytes_max / 8 * 8
-            || time_bytes + 12 > rules.index_bytes_max / 12 * 12
+            || offsets + 8 > rules.index_bytes_max / 8 * 8
+            || times + 12 > rules.index_bytes_max / 12 * 12
+            // Kafka knows no bound here; an index in memory needs one, give or take one write.
+            || (aborted > 0 && aborted + ABORTED_ENTRY_BYTES as u32 > rules.index_bytes_max)
             || batch.last_offset.0 - self.base.0 > i64::from(i32::MAX)
     }
 
@@ -123,6 +153,20 @@ impl ActiveSegment {
         self.first_timestamp_ms.get_or_insert(batch.max_timestamp_ms);
         self.placed_bytes += batch.bytes as u64;
         position
+    }
+
+    /// Lengths of the index files with everything that was placed.
+    #[must_use]
+    pub fn index_bytes(&self) -> IndexBytes {
+        let (offsets, times) = self.index.lengths();
+        IndexBytes { offsets, times, aborted: self.aborted.bytes() }
+    }
+
+    /// Adds the aborted transactions whose markers were placed; those it has are passed over.
+    pub fn note_aborted(&mut self, placed: impl IntoIterator<Item = AbortedTransaction>) {
+        let known = self.aborted.entries().last().map_or(Offset(-1), |last| last.last_offset);
+        let new = placed.into_iter().filter(|entry| entry.last_offset > known);
+        new.for_each(|entry| self.aborted.add(entry));
     }
 
     /// Start of the block that the next write begins with.
@@ -196,8 +240,12 @@ impl SegmentSet {
         if let Some(active) = self.active.take() {
             assert_eq!(active.written_bytes, active.placed_bytes, "a segment is sealed complete");
             assert!(active.base < base, "segment bases rise");
-            let index = Some(Rc::new(active.index));
-            self.sealed.insert(active.base, SealedSegment { bytes: active.placed_bytes, index });
+            let sealed = SealedSegment {
+                bytes: active.placed_bytes,
+                index: Some(Rc::new(active.index)),
+                aborted: Some(Rc::new(active.aborted)),
+            };
+            self.sealed.insert(active.base, sealed);
         }
         self.active = Some(ActiveSegment::new(base, now_ms));
     }
@@ -234,6 +282,26 @@ mod tests {
         assert!(active.must_roll(&batch(1, 1, 1_006, 10), &RULES, 0));
         assert!(active.must_roll(&batch(1, 1, -1, 10), &RULES, 1_001), "no timestamp: its age");
         assert!(active.must_roll(&batch(i64::from(i32::MAX), 2, 5, 10), &RULES, 0));
+    }
+
+    #[test]
+    fn rolls_when_the_index_of_aborted_transactions_is_full() {
+        let mut active = ActiveSegment::new(Offset(0), 0);
+        active.place(&batch(0, 1, 5, 78), &RULES);
+        for marker in 1..=2 {
+            assert!(!active.must_roll(&batch(marker, 1, 5, 78), &RULES, 0));
+            active.place(&batch(marker, 1, 5, 78), &RULES);
+            let entry = AbortedTransaction {
+                producer_id: crate::ids::ProducerId(9),
+                first_offset: Offset(marker - 1),
+                last_offset: Offset(marker),
+                last_stable_offset: Offset(marker + 1),
+            };
+            active.note_aborted([entry]);
+            active.note_aborted([entry]);
+        }
+        assert_eq!(active.index_bytes().aborted, 68);
+        assert!(active.must_roll(&batch(3, 1, 5, 78), &RULES, 0), "80 bytes take two entries");
     }
 
     #[test]

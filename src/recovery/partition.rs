@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::batch::{BatchHeader, HEADER_BYTES, Marker};
+use crate::batch::BatchHeader;
 use crate::ids::{Offset, PartitionIndex, TopicId};
 use crate::io::{Disk, File, OpenMode};
 use crate::journal::image::{OfflineRow, PartitionRow};
@@ -16,12 +16,13 @@ use crate::journal::manifest;
 use crate::journal::replay::Replayed;
 use crate::journal::stranded::{self, StrandedEntry, StrandedReader};
 use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
-use crate::log::BatchFacts;
+use crate::log::aborted::AbortedIndex;
 use crate::log::epochs::EpochHistory;
 use crate::log::layout::{self, SegmentFile};
 use crate::log::producers::Producers;
 use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
 use crate::shard::RecoveredPartition;
+use crate::tools::batches::{Batches, Piece};
 
 use super::directories::PartitionFiles;
 
@@ -112,7 +113,10 @@ impl PartitionRecovery {
             partition.missing()
         };
         match fault {
-            None => partition.cut(disk, &files).await?,
+            None => {
+                partition.cut(disk, &files).await?;
+                partition.check_aborted(disk, &files).await?;
+            }
             Some(why) if partition.rules.accepts_loss => {
                 partition.keep_what_is_whole(disk, &files, &why).await?;
             }
@@ -188,6 +192,51 @@ impl PartitionRecovery {
         Ok(())
     }
 
+    /// A part of the index of aborted transactions that is missing would show their records to
+    /// readers of committed ones: it is made again from the segments.
+    async fn check_aborted(
+        &mut self,
+        disk: &Rc<dyn Disk>,
+        files: &PartitionFiles,
+    ) -> io::Result<()> {
+        let last = (self.row.segment_base, SegmentFile::TransactionIndex);
+        let length = files.files.get(&last).copied().unwrap_or(0);
+        if length >= u64::from(self.row.transaction_index_bytes) || self.segments.is_empty() {
+            return Ok(());
+        }
+        self.rebuild_aborted(disk, files).await?;
+        self.notes.push(format!(
+            "{}: its index of aborted transactions was incomplete and is made again",
+            self.rules.name
+        ));
+        Ok(())
+    }
+
+    /// Writes the index of aborted transactions of every segment anew; returns the producers at
+    /// the end, as the segments show them.
+    async fn rebuild_aborted(
+        &mut self,
+        disk: &Rc<dyn Disk>,
+        files: &PartitionFiles,
+    ) -> io::Result<Producers> {
+        let mut producers = Producers::new(self.rules.producer_expiration_ms);
+        let mut aborted = AbortedIndex::default();
+        for &(base, bytes) in &self.segments {
+            let path = files.path.join(SegmentFile::Log.name(base));
+            let now_ms = self.rules.now_ms;
+            aborted = scan_transactions(disk, &path, bytes, &mut producers, now_ms).await?;
+            let kind = SegmentFile::TransactionIndex;
+            let path = files.path.join(kind.name(base));
+            if !aborted.entries().is_empty() {
+                write_file(disk, &path, &aborted.encode()).await?;
+            } else if files.files.contains_key(&(base, kind)) {
+                disk.remove(&path).await?;
+            }
+        }
+        self.row.transaction_index_bytes = aborted.bytes();
+        Ok(producers)
+    }
+
     /// The operator accepts the loss: keeps the batches that are whole and follow each other.
     async fn keep_what_is_whole(
         &mut self,
@@ -230,6 +279,8 @@ impl PartitionRecovery {
         self.row.segment_bytes = kept.last().map_or(0, |(_, bytes)| *bytes);
         (self.row.index_bytes, self.row.time_index_bytes) = (0, 0);
         self.segments = kept;
+        // What was open or had ended in what is lost is known no more: the segments decide.
+        self.producers = self.rebuild_aborted(disk, files).await?;
         self.epochs.truncate_end(end);
         self.next = end;
         let lost = expected_end.0.saturating_sub(end.0).max(0);
@@ -393,18 +444,11 @@ impl PartitionRecovery {
             builder.write(disk).await?;
         }
         self.epochs.start(header.leader_epoch, header.base_offset);
-        self.replay_producer(header, bytes, append_ms);
+        if let Some(ended) = self.producers.replay(header, bytes, append_ms) {
+            builder.active.note_aborted(ended.aborted());
+        }
         self.next = header.next_offset();
         Ok(())
-    }
-
-    /// Takes a batch or a marker over into the producers' state.
-    fn replay_producer(&mut self, header: &BatchHeader, bytes: &[u8], append_ms: i64) {
-        replay_into(&mut self.producers, header, bytes, append_ms);
-        // All of it is durable, and none of it in memory.
-        let transactions = self.producers.transactions_mut();
-        transactions.durable_through(header.next_offset());
-        transactions.released_through(header.next_offset());
     }
 
     async fn directory(&mut self, disk: &Rc<dyn Disk>) -> io::Result<PathBuf> {
@@ -427,13 +471,12 @@ impl PartitionRecovery {
 
     async fn finish_builder(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
         if let Some(mut builder) = self.builder.take() {
-            let lengths = builder.finish(disk).await?;
+            builder.finish(disk).await?;
             let (base, bytes) = (builder.active.base, builder.active.written_bytes);
             self.segments.push((base, bytes));
             self.row.segment_base = base;
             self.row.segment_bytes = bytes;
-            (self.row.index_bytes, self.row.time_index_bytes) = lengths;
-            self.row.transaction_index_bytes = 0;
+            self.row.set_index_bytes(builder.active.index_bytes());
         }
         Ok(())
     }
@@ -477,22 +520,6 @@ impl PartitionRecovery {
     }
 }
 
-/// Takes a batch or a marker over into the state of a partition's producers.
-fn replay_into(producers: &mut Producers, header: &BatchHeader, bytes: &[u8], append_ms: i64) {
-    let base_offset = header.base_offset;
-    if header.is_control() {
-        // One that names no transaction's end says nothing of a producer.
-        if let Ok(Some(marker)) = Marker::read(header, &bytes[HEADER_BYTES..]) {
-            producers.replay_marker(&marker, base_offset, append_ms);
-        }
-    } else {
-        let facts = BatchFacts::of(header);
-        if let Some(producer) = &facts.producer {
-            producers.replay(producer, &facts, base_offset, append_ms);
-        }
-    }
-}
-
 /// A segment that replayed batches go to.
 struct Builder {
     directory: PathBuf,
@@ -525,7 +552,7 @@ impl Builder {
         Ok(())
     }
 
-    async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<(u32, u32)> {
+    async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
         self.write(disk).await?;
         self.file.set_length(self.active.written_bytes).await?;
         self.active.index.seal();
@@ -535,19 +562,27 @@ impl Builder {
         ];
         for (kind, content) in files {
             let path = self.directory.join(kind.name(self.active.base));
-            let file = open_new(disk, &path).await?;
-            write_aligned(disk, &file, 0, &content).await?;
-            file.set_length(content.len() as u64).await?;
-            file.close().await?;
+            write_file(disk, &path, &content).await?;
         }
-        Rc::clone(&self.file).close().await?;
-        Ok(self.active.index.lengths())
+        if !self.active.aborted.entries().is_empty() {
+            let path = self.directory.join(SegmentFile::TransactionIndex.name(self.active.base));
+            write_file(disk, &path, &self.active.aborted.encode()).await?;
+        }
+        Rc::clone(&self.file).close().await
     }
 }
 
 async fn open_new(disk: &Rc<dyn Disk>, path: &std::path::Path) -> io::Result<Rc<dyn File>> {
     let mode = OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
     disk.open(path, mode).await
+}
+
+/// Writes a whole file; not synced.
+async fn write_file(disk: &Rc<dyn Disk>, path: &std::path::Path, content: &[u8]) -> io::Result<()> {
+    let file = open_new(disk, path).await?;
+    write_aligned(disk, &file, 0, content).await?;
+    file.set_length(content.len() as u64).await?;
+    file.close().await
 }
 
 async fn write_aligned(
@@ -588,4 +623,27 @@ async fn scan_segment(
         next = header.next_offset();
     }
     Ok((at as u64, next))
+}
+
+/// Takes the batches of a segment over into the producers' state; returns the aborted transactions
+/// whose markers it holds.
+async fn scan_transactions(
+    disk: &Rc<dyn Disk>,
+    path: &std::path::Path,
+    bytes: u64,
+    producers: &mut Producers,
+    now_ms: i64,
+) -> io::Result<AbortedIndex> {
+    let file = disk.open(path, OpenMode::default()).await?;
+    let mut batches = Batches::new(Rc::clone(&file), bytes);
+    let mut aborted = AbortedIndex::default();
+    while let Some(Piece::Batch { bytes, .. }) = batches.next().await? {
+        let Ok(header) = BatchHeader::read(&bytes) else { break };
+        let ended = producers.replay(&header, &bytes, now_ms);
+        if let Some(entry) = ended.and_then(|ended| ended.aborted()) {
+            aborted.add(entry);
+        }
+    }
+    file.close().await?;
+    Ok(aborted)
 }

@@ -325,7 +325,11 @@ fn after_append(shard: &Rc<Shard>, partition: &Rc<Partition>) {
     }
 }
 
-fn check_online(partition: &Partition) -> Result<(), ErrorCode> {
+/// Whether the partition takes and serves anything.
+///
+/// # Errors
+/// 56 while it is offline, 3 once it is being deleted.
+pub fn check_online(partition: &Partition) -> Result<(), ErrorCode> {
     match *partition.availability.borrow() {
         Availability::Online => Ok(()),
         Availability::Offline(_) => Err(ErrorCode::KafkaStorageError),

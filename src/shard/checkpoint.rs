@@ -173,10 +173,13 @@ fn worth_a_row(row: &PartitionRow) -> bool {
 async fn capture(shard: &Rc<Shard>, partition: &Rc<Partition>, clean: bool) -> io::Result<()> {
     let (end, mut row) = {
         // One turn: no append can come between the end and the state that belongs to it.
-        let log = partition.log.borrow();
+        let mut log = partition.log.borrow_mut();
+        log.producers_mut().expire(shard.runtime.wall_ms());
+        let end = log.next_offset();
+        drop(log);
         partition.dirty.set(false);
-        partition.write_limit.set(log.next_offset());
-        (log.next_offset(), row_at_end(partition))
+        partition.write_limit.set(end);
+        (end, row_at_end(partition))
     };
     let written = write_up_to(shard, partition, end, clean).await;
     partition.write_limit.set(Offset(i64::MAX));
@@ -191,7 +194,7 @@ async fn capture(shard: &Rc<Shard>, partition: &Rc<Partition>, clean: bool) -> i
         if let Some(active) = &segments.active {
             row.segment_base = active.base;
             row.segment_bytes = active.written_bytes;
-            (row.index_bytes, row.time_index_bytes) = active.index_bytes_on_disk;
+            row.set_index_bytes(active.index_bytes_on_disk);
         }
     }
     assert_eq!(row.synced_end, end, "a row is taken at one end");
@@ -270,23 +273,25 @@ async fn strand(shard: &Rc<Shard>, partition: &Rc<Partition>, error: &io::Error)
 }
 
 /// Its row with everything that its segments hold, and no more. Its producers and epochs are those
-/// of the end: recovery knows the batches kept aside again by them.
+/// of the end: recovery knows the batches kept aside again by them. Their transactions are those of
+/// the segments' end: how they end is kept aside.
 fn row_at_written_end(partition: &Partition) -> PartitionRow {
     let mut row = row_at_end(partition);
     let segments = partition.segments.borrow();
-    row.synced_end = partition.log.borrow().written_end();
+    let log = partition.log.borrow();
+    row.synced_end = log.written_end();
+    row.producers = log.producers().to_rows_with_transactions_at(log.written_end());
     match (&segments.active, segments.sealed.last_key_value()) {
         (Some(active), _) if active.written_bytes > 0 => {
             row.segment_base = active.base;
             row.segment_bytes = active.written_bytes;
-            (row.index_bytes, row.time_index_bytes) = active.index_bytes_on_disk;
+            row.set_index_bytes(active.index_bytes_on_disk);
         }
         (Some(_), Some((&base, sealed))) if base != row.segment_base => {
             row.segment_base = base;
             row.segment_bytes = sealed.bytes;
             // A segment sealed in this boot has its whole index in memory and on disk.
-            let lengths = sealed.index.as_ref().map_or((0, 0), |index| index.lengths());
-            (row.index_bytes, row.time_index_bytes) = lengths;
+            row.set_index_bytes(sealed.index_bytes());
         }
         _ => {}
     }

@@ -166,6 +166,13 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::WriteMarkers(parts) => {
             Reply::Markers(markers::write_markers(shard, parts).await)
         }
+        Operation::DescribeProducers(ids) => {
+            let mut outcomes = Vec::with_capacity(ids.len());
+            for id in ids {
+                outcomes.push(markers::describe_producers(shard, id).await);
+            }
+            Reply::Producers(outcomes)
+        }
         Operation::Read(parts) => Reply::Read(read::read_parts(shard, &parts).await),
         // A shard watches its own partitions directly; this is never sent to itself.
         Operation::Watch { .. } => Reply::Done(true),
@@ -199,6 +206,7 @@ fn lane_of(operation: &Operation) -> Lane {
     match operation {
         Operation::Append(_)
         | Operation::Verify(_)
+        | Operation::DescribeProducers(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
         | Operation::EpochEnds(_) => Lane::Request,

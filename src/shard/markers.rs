@@ -10,7 +10,8 @@ use super::Shard;
 use super::append::{self, Pending};
 use super::message::MarkerPart;
 use crate::error_code::ErrorCode;
-use crate::ids::JournalSequence;
+use crate::ids::{JournalSequence, TopicPartition};
+use crate::journal::image::ProducerRow;
 use crate::limits::MARKERS_PER_TURN_MAX;
 
 /// Appends the markers and waits until they are durable: one code per part, in order. 0, or 3 for
@@ -44,4 +45,20 @@ async fn write_marker(shard: &Rc<Shard>, part: &MarkerPart) -> Result<Pending, E
         }
         append::wait_for_marker_room(shard).await?;
     }
+}
+
+/// What is known of a partition's producers, once that is durable.
+///
+/// # Errors
+/// 3 or 56.
+pub async fn describe_producers(
+    shard: &Rc<Shard>,
+    id: TopicPartition,
+) -> Result<Vec<ProducerRow>, ErrorCode> {
+    let partition = shard.partition(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    append::check_online(&partition)?;
+    let rows = partition.log.borrow().producers().live_rows(shard.runtime.wall_ms());
+    let newest = partition.block_place.get().0;
+    shard.journal.wait(newest).await.map_err(|_| ErrorCode::KafkaStorageError)?;
+    Ok(rows)
 }

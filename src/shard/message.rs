@@ -14,6 +14,7 @@ use crate::coordinator::txn::{
 };
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition};
+use crate::journal::image::ProducerRow;
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
@@ -67,6 +68,8 @@ pub enum Operation {
     Verify(Vec<VerifyPart>),
     /// Append these markers, in order; answered when they are durable.
     WriteMarkers(Vec<MarkerPart>),
+    /// What is known of the producers of these partitions.
+    DescribeProducers(Vec<TopicPartition>),
     /// Read what is readable now.
     Read(ReadParts),
     /// Send one wake when a bound of any of these has moved past what the fetch has seen.
@@ -101,6 +104,8 @@ pub enum Reply {
     Verified(Vec<Result<Verification, ErrorCode>>),
     /// To [`Operation::WriteMarkers`], one per part.
     Markers(Vec<ErrorCode>),
+    /// To [`Operation::DescribeProducers`], one per partition.
+    Producers(Vec<Result<Vec<ProducerRow>, ErrorCode>>),
     /// To [`Operation::Read`], one per part.
     Read(Vec<ReadOutcome>),
     /// To [`Operation::ListOffsets`], one per query.

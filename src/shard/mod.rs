@@ -346,7 +346,7 @@ impl Shard {
         // Segments of earlier boots are never written again: the first batch starts a new one.
         let mut segments = SegmentSet::default();
         for (base, bytes) in recovered.segments {
-            segments.sealed.insert(base, SealedSegment { bytes, index: None });
+            segments.sealed.insert(base, SealedSegment { bytes, index: None, aborted: None });
         }
         Partition::new(id, Arc::clone(topic), log, segments, row)
     }

@@ -1,8 +1,9 @@
 //! Answers of ListOffsets and OffsetForLeaderEpoch for partitions of this shard.
 //!
 //! Owns the search by timestamp: indexes first, then batch headers, then records. Results at or
-//! beyond the readable bound count as not found. Source: KIP-79, KIP-734, KIP-405 (the codes that
-//! only tiered storage answers), Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
+//! beyond the readable bound count as not found; markers are found like records, as in Kafka.
+//! Source: KIP-79, KIP-734, KIP-405 (the codes that only tiered storage answers), Kafka's
+//! `UnifiedLog.fetchOffsetByTimestamp`.
 
 use std::io;
 use std::rc::Rc;
@@ -264,9 +265,6 @@ fn first_in_batch(
     log_start: Offset,
 ) -> io::Result<Option<FoundRecord>> {
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    if header.is_control() {
-        return Ok(None);
-    }
     let records = decompressed_records(header, batch, INFLATED_BATCH_BYTES_MAX)
         .map_err(|fault| invalid(format!("{fault:?}")))?;
     for record in Records::new(&records, header.record_count) {

@@ -60,7 +60,40 @@ pub struct Partition {
     pub write_ended: Event,
     /// The open journal block that holds its newest batch, and its place in that block's list.
     pub block_place: Cell<(JournalSequence, usize)>,
-    waiters: RefCell<Vec<Weak<Waiter>>>,
+    /// Those that wait for the high watermark.
+    waiters: Waiters,
+    /// Those that wait for the last stable offset.
+    committed_waiters: Waiters,
+}
+
+/// Parked fetches that wait for one bound.
+#[derive(Default)]
+struct Waiters(RefCell<Vec<Weak<Waiter>>>);
+
+impl Waiters {
+    /// Adds one; `false` when there are too many, and it must answer at once.
+    fn add(&self, waiter: &Rc<Waiter>) -> bool {
+        let mut waiters = self.0.borrow_mut();
+        if waiters.len() >= WAITERS_PER_PARTITION_MAX {
+            waiters.retain(|waiter| waiter.strong_count() > 0);
+        }
+        // Fetches that ended by time leave dead entries; drop them as the list grows.
+        if waiters.len() >= 16 && waiters.len().is_power_of_two() {
+            waiters.retain(|waiter| waiter.strong_count() > 0);
+        }
+        let room = waiters.len() < WAITERS_PER_PARTITION_MAX;
+        if room {
+            waiters.push(Rc::downgrade(waiter));
+        }
+        room
+    }
+
+    fn wake(&self) {
+        let waiters = std::mem::take(&mut *self.0.borrow_mut());
+        for waiter in waiters.iter().filter_map(Weak::upgrade) {
+            waiter.fire();
+        }
+    }
 }
 
 /// A parked fetch: told once when any partition it watches has moved.
@@ -125,7 +158,8 @@ impl Partition {
             writing: Cell::new(false),
             write_ended: Event::default(),
             block_place: Cell::new((JournalSequence(0), 0)),
-            waiters: RefCell::new(Vec::new()),
+            waiters: Waiters::default(),
+            committed_waiters: Waiters::default(),
         })
     }
 
@@ -153,39 +187,31 @@ impl Partition {
         self.log.borrow().tail().bytes()
     }
 
-    /// Adds a parked fetch; `false` when there are too many, and it must answer at once.
-    pub fn watch(&self, waiter: &Rc<Waiter>) -> bool {
-        let mut waiters = self.waiters.borrow_mut();
-        if waiters.len() >= WAITERS_PER_PARTITION_MAX {
-            waiters.retain(|waiter| waiter.strong_count() > 0);
-        }
-        // Fetches that ended by time leave dead entries; drop them as the list grows.
-        if waiters.len() >= 16 && waiters.len().is_power_of_two() {
-            waiters.retain(|waiter| waiter.strong_count() > 0);
-        }
-        let room = waiters.len() < WAITERS_PER_PARTITION_MAX;
-        if room {
-            waiters.push(Rc::downgrade(waiter));
-        }
-        room
+    /// Adds a parked fetch, which waits for the last stable offset if it is `committed_only`;
+    /// `false` when there are too many, and it must answer at once.
+    pub fn watch(&self, waiter: &Rc<Waiter>, committed_only: bool) -> bool {
+        if committed_only { self.committed_waiters.add(waiter) } else { self.waiters.add(waiter) }
     }
 
     /// Tells every parked fetch to look again.
     pub fn wake_waiters(&self) {
-        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        for waiter in waiters.iter().filter_map(Weak::upgrade) {
-            waiter.fire();
-        }
+        self.waiters.wake();
+        self.committed_waiters.wake();
     }
 }
 
 impl JournalClient for Partition {
     fn durable_through(&self, end: Offset) {
         let mut log = self.log.borrow_mut();
-        if end > log.high_watermark() {
+        let (high_watermark, stable) = (log.high_watermark(), log.last_stable_offset());
+        if end > high_watermark {
             log.advance_high_watermark(end);
+            let stable_moved = log.last_stable_offset() > stable;
             drop(log);
-            self.wake_waiters();
+            self.waiters.wake();
+            if stable_moved {
+                self.committed_waiters.wake();
+            }
         }
     }
 

@@ -16,12 +16,14 @@ use super::partition::{Availability, Partition};
 use super::{Shard, offsets, write_behind};
 use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::error_code::ErrorCode;
-use crate::ids::{LeaderEpoch, Offset, TopicPartition};
+use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicPartition};
 use crate::io::OpenMode;
 use crate::limits::{BLOCK_ALIGN, READ_AHEAD_CHUNKS, READ_CHUNK_BYTES};
 use crate::log::Log;
+use crate::log::aborted::{AbortedIndex, AbortedSearch, AbortedTransaction};
 use crate::log::index::SegmentIndex;
 use crate::log::layout::SegmentFile;
+use crate::log::transactions::EndedTransaction;
 use crate::wire::gather::DivergingEpoch;
 
 /// What a read may return.
@@ -44,6 +46,8 @@ pub struct ReadBatches {
     pub slices: Vec<Bytes>,
     /// Length of all slices.
     pub bytes: usize,
+    /// Offset after the last one; 0 if there is none.
+    pub end: Offset,
 }
 
 /// Reads from memory; `None` when the offset is below the tail.
@@ -63,6 +67,7 @@ pub fn read_tail(partition: &Partition, bounds: &ReadBounds) -> Option<ReadBatch
         }
         batch.slices(&mut read.slices);
         read.bytes += batch.bytes;
+        read.end = batch.last_offset.plus(1);
     }
     Some(read)
 }
@@ -92,6 +97,7 @@ pub async fn read(
         }
         let slices = walk.slices(shard, partition, &batch).await?;
         read.bytes += batch.bytes;
+        read.end = batch.header.next_offset();
         read.slices.extend(slices);
         if read.bytes >= cold.bytes_max {
             break;
@@ -141,15 +147,16 @@ async fn read_part(
     if bounds.bytes_max == 0 && !at_least_one {
         return outcome;
     }
-    let found = read(shard, &partition, &bounds).await;
+    let found = read_with_aborted(shard, &partition, &bounds, part.committed_only).await;
     if *partition.availability.borrow() == Availability::Dropping {
         // Its files have gone on the way, and their names may be another topic's by now.
         return ReadOutcome::failed(ErrorCode::UnknownTopicOrPartition);
     }
     match found {
-        Ok(found) => {
+        Ok((found, aborted)) => {
             outcome.bytes = found.bytes;
             outcome.records = found.slices;
+            outcome.aborted = aborted;
             outcome
         }
         Err(error) => {
@@ -157,6 +164,53 @@ async fn read_part(
             ReadOutcome::failed(ErrorCode::KafkaStorageError)
         }
     }
+}
+
+type Aborted = Vec<(ProducerId, Offset)>;
+
+/// Reads, and names the aborted transactions in what was read, if those are wanted.
+async fn read_with_aborted(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    bounds: &ReadBounds,
+    committed_only: bool,
+) -> io::Result<(ReadBatches, Option<Aborted>)> {
+    let found = read(shard, partition, bounds).await?;
+    if !committed_only {
+        return Ok((found, None));
+    }
+    let aborted = aborted_in(shard, partition, bounds.offset, found.end).await?;
+    let named = aborted.iter().map(|entry| (entry.producer_id, entry.first_offset)).collect();
+    Ok((found, Some(named)))
+}
+
+/// The aborted transactions that overlap `[start, end)`, by rising marker: from the segment that
+/// holds `start` on, until none that comes later can overlap; at last those in memory.
+async fn aborted_in(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    start: Offset,
+    end: Offset,
+) -> io::Result<Vec<AbortedTransaction>> {
+    let mut search = AbortedSearch::new(start, end);
+    let mut base = partition.segments.borrow().holding(start);
+    while !search.is_complete() {
+        let sealed = base.filter(|base| partition.segments.borrow().sealed.contains_key(base));
+        let Some(sealed) = sealed else {
+            // One turn: what leaves memory meanwhile would be missed.
+            let segments = partition.segments.borrow();
+            if let Some(active) = &segments.active {
+                search.look_in(&active.aborted);
+            }
+            let log = partition.log.borrow();
+            let ended = log.producers().transactions().ended_from(start);
+            search.look(ended.filter_map(EndedTransaction::aborted));
+            break;
+        };
+        search.look_in(&*sealed_aborted(shard, partition, sealed).await?);
+        base = partition.segments.borrow().following(sealed);
+    }
+    Ok(search.into_found())
 }
 
 /// Checks a read as Kafka does, and says what may be read.
@@ -326,6 +380,35 @@ pub async fn sealed_index(
         sealed.index = Some(Rc::clone(&index));
     }
     Ok(index)
+}
+
+/// The aborted transactions of a sealed segment; loaded when nobody asked before.
+///
+/// # Errors
+/// What the disk says. There is no file where there are none.
+async fn sealed_aborted(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    base: Offset,
+) -> io::Result<Rc<AbortedIndex>> {
+    {
+        let segments = partition.segments.borrow();
+        let known = segments.sealed.get(&base).and_then(|sealed| sealed.aborted.as_ref());
+        if let Some(aborted) = known {
+            return Ok(Rc::clone(aborted));
+        }
+    }
+    let path = write_behind::segment_path(shard, partition, SegmentFile::TransactionIndex, base);
+    let content = match shard.disk.read(&path).await {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let aborted = Rc::new(AbortedIndex::decode(&content));
+    if let Some(sealed) = partition.segments.borrow_mut().sealed.get_mut(&base) {
+        sealed.aborted = Some(Rc::clone(&aborted));
+    }
+    Ok(aborted)
 }
 
 /// Bytes `[position, position + length)` of a segment, which must be written.

@@ -117,7 +117,7 @@ fn watch_here(shard: &Shard, waiter: &Rc<Waiter>, part: &WatchPart) -> bool {
     let log = partition.log.borrow();
     let bound = if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
     drop(log);
-    bound > part.seen || !partition.is_online() || !partition.watch(waiter)
+    bound > part.seen || !partition.is_online() || !partition.watch(waiter, part.committed_only)
 }
 
 /// Watches for a fetch of another shard; `true` when a bound has moved already.

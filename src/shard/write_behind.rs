@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -24,9 +24,9 @@ use crate::limits::{
     BLOCK_ALIGN, SEGMENT_ALLOCATE_BYTES, SEGMENT_WRITE_BYTES_MAX, SEGMENT_WRITERS_MAX,
     WRITE_BEHIND_BYTES,
 };
-use crate::log::index::SegmentIndex;
 use crate::log::layout::{self, SegmentFile};
 use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
+use crate::log::transactions::EndedTransaction;
 
 /// Partitions whose tail waits to be written.
 #[derive(Default)]
@@ -216,6 +216,9 @@ fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset, now_ms
         chunk.length += batch.bytes;
         chunk.end = batch.last_offset.plus(1);
     }
+    let ended = log.producers().transactions().ended_from(log.written_end());
+    let placed = ended.take_while(|ended| ended.marker_offset < chunk.end);
+    active.note_aborted(placed.filter_map(EndedTransaction::aborted));
     Step::Write(chunk)
 }
 
@@ -302,35 +305,50 @@ pub async fn write_indexes(
     exact: bool,
 ) -> io::Result<()> {
     let base = active_base(partition);
-    let (on_disk, index): ((u32, u32), SegmentIndex) =
-        active(partition, |active| (active.index_bytes_on_disk, active.index.clone()));
-    let lengths = index.lengths();
-    let files = [
-        (SegmentFile::Index, on_disk.0, index.encode_offsets(0)),
-        (SegmentFile::TimeIndex, on_disk.1, index.encode_times(0)),
-    ];
+    let (lengths, files) = active(partition, |active| {
+        let on_disk = active.index_bytes_on_disk;
+        let files = [
+            (SegmentFile::Index, on_disk.offsets, active.index.encode_offsets(0)),
+            (SegmentFile::TimeIndex, on_disk.times, active.index.encode_times(0)),
+            (SegmentFile::TransactionIndex, on_disk.aborted, active.aborted.encode()),
+        ];
+        (active.index_bytes(), files)
+    });
     for (kind, written, content) in files {
-        if content.len() == written as usize && !exact {
+        // As in Kafka, there is no file of aborted transactions where there is none to name.
+        let none = kind == SegmentFile::TransactionIndex && content.is_empty();
+        if none || (content.len() == written as usize && !exact) {
             continue;
         }
         let path = segment_path(shard, partition, kind, base);
-        let mode = OpenMode { write: true, create: true, ..OpenMode::default() };
-        let file = retry_when_full(shard, || shard.disk.open(&path, mode)).await?;
-        let start = written as usize / BLOCK_ALIGN * BLOCK_ALIGN;
-        if content.len() > start {
-            let length = content.len() - start;
-            let mut buffer = shard.disk.allocate(length.next_multiple_of(BLOCK_ALIGN));
-            buffer[..length].copy_from_slice(&content[start..]);
-            let buffer = Rc::new(buffer);
-            retry_when_full(shard, || file.write_at(Rc::clone(&buffer), start as u64)).await?;
-        }
-        if exact {
-            retry_when_full(shard, || file.set_length(content.len() as u64)).await?;
-        }
-        file.close().await?;
+        write_index(shard, &path, &content, written, exact).await?;
     }
     active(partition, |active| active.index_bytes_on_disk = lengths);
     Ok(())
+}
+
+/// Writes the content of an index file from the block on that holds byte `written`.
+async fn write_index(
+    shard: &Rc<Shard>,
+    path: &Path,
+    content: &[u8],
+    written: u32,
+    exact: bool,
+) -> io::Result<()> {
+    let mode = OpenMode { write: true, create: true, ..OpenMode::default() };
+    let file = retry_when_full(shard, || shard.disk.open(path, mode)).await?;
+    let start = written as usize / BLOCK_ALIGN * BLOCK_ALIGN;
+    if content.len() > start {
+        let length = content.len() - start;
+        let mut buffer = shard.disk.allocate(length.next_multiple_of(BLOCK_ALIGN));
+        buffer[..length].copy_from_slice(&content[start..]);
+        let buffer = Rc::new(buffer);
+        retry_when_full(shard, || file.write_at(Rc::clone(&buffer), start as u64)).await?;
+    }
+    if exact {
+        retry_when_full(shard, || file.set_length(content.len() as u64)).await?;
+    }
+    file.close().await
 }
 
 /// Opens a segment's log, making its directory first.

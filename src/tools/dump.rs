@@ -13,11 +13,14 @@ use bytes::Bytes;
 
 use super::batches::{Batches, Piece};
 use crate::batch::crc::crc32c;
-use crate::batch::{BatchHeader, Record, Records, decompressed_records};
+use crate::batch::{
+    BatchHeader, HEADER_BYTES, Marker, MarkerKind, Record, Records, decompressed_records,
+};
 use crate::ids::{Offset, TopicPartition};
 use crate::io::{Disk, OpenMode};
 use crate::journal::manifest;
 use crate::limits::INFLATED_BATCH_BYTES_MAX;
+use crate::log::aborted::{ABORTED_ENTRY_BYTES, read_entry};
 use crate::log::index::{OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES};
 use crate::log::layout::{self, SegmentFile};
 use crate::metadata::records;
@@ -134,8 +137,9 @@ impl Dump<'_> {
         match kind {
             Kind::Segment(SegmentFile::Index, base) => self.offset_index(&content, base)?,
             Kind::Segment(SegmentFile::TimeIndex, base) => self.time_index(&content, base)?,
+            Kind::Segment(SegmentFile::TransactionIndex, _) => self.aborted(&content)?,
             Kind::Segment(SegmentFile::Snapshot, _) => self.producers(&content)?,
-            Kind::Segment(_, _) | Kind::Ring => {}
+            Kind::Segment(SegmentFile::Log, _) | Kind::Ring => {}
             Kind::Image => self.image(&content)?,
             Kind::Manifest => self.manifest(&content)?,
             Kind::Stranded(tp) => self.stranded(&content, tp)?,
@@ -195,6 +199,9 @@ impl Dump<'_> {
             header.is_control(),
             header.crc
         )?;
+        if header.is_control() {
+            return self.marker(place, &header, &bytes[HEADER_BYTES..]);
+        }
         let records = match decompressed_records(&header, bytes, INFLATED_BATCH_BYTES_MAX) {
             Ok(records) => records,
             Err(fault) => return self.damage(&format!("batch {place}: {fault}")),
@@ -206,6 +213,23 @@ impl Dump<'_> {
             }
         }
         Ok(())
+    }
+
+    fn marker(&mut self, place: &str, header: &BatchHeader, records: &[u8]) -> io::Result<()> {
+        let marker = match Marker::read(header, records) {
+            Ok(Some(marker)) => marker,
+            Ok(None) => return writeln!(self.out, "control offset={}", header.base_offset),
+            Err(fault) => return self.damage(&format!("batch {place}: {fault}")),
+        };
+        let kind = match marker.kind {
+            MarkerKind::Abort => "abort",
+            MarkerKind::Commit => "commit",
+        };
+        writeln!(
+            self.out,
+            "marker offset={} timestamp={} kind={kind} coordinator_epoch={}",
+            header.base_offset, marker.timestamp_ms, marker.coordinator_epoch
+        )
     }
 
     fn record(&mut self, header: &BatchHeader, record: &Record<'_>) -> io::Result<()> {
@@ -245,6 +269,23 @@ impl Dump<'_> {
             writeln!(self.out, "entry timestamp={timestamp} offset={offset}")?;
         }
         self.rest(content, TIME_ENTRY_BYTES)
+    }
+
+    fn aborted(&mut self, content: &[u8]) -> io::Result<()> {
+        for bytes in content.chunks_exact(ABORTED_ENTRY_BYTES) {
+            match read_entry(bytes) {
+                Some(entry) => writeln!(
+                    self.out,
+                    "aborted producer={} first={} last={} last_stable={}",
+                    entry.producer_id,
+                    entry.first_offset,
+                    entry.last_offset,
+                    entry.last_stable_offset
+                )?,
+                None => self.damage("an entry of an unknown version")?,
+            }
+        }
+        self.rest(content, ABORTED_ENTRY_BYTES)
     }
 
     fn rest(&mut self, content: &[u8], entry_bytes: usize) -> io::Result<()> {

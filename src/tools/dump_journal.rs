@@ -137,13 +137,14 @@ impl Dump<'_> {
         writeln!(
             self.out,
             "row partition={partition} log_start={} synced_end={} segment={} segment_bytes={} \
-             index_bytes={} time_index_bytes={} offline={}",
+             index_bytes={} time_index_bytes={} transaction_index_bytes={} offline={}",
             row.log_start,
             row.synced_end,
             row.segment_base,
             row.segment_bytes,
             row.index_bytes,
             row.time_index_bytes,
+            row.transaction_index_bytes,
             row.offline.as_ref().map_or("no", |offline| &offline.reason)
         )?;
         for (epoch, start) in &row.epochs {

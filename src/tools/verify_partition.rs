@@ -1,7 +1,8 @@
 //! The check of one partition's segments against what its checkpoint image vouches for.
 //!
 //! Owns the walk over its batches from the first segment to the synced end: every checksum right,
-//! every offset there once, every index entry at a batch. What lies beyond the synced end is not
+//! every offset there once, every index entry at a batch, every aborted transaction in the index of
+//! them. What lies beyond the synced end is not
 //! looked at: a start never trusts it and takes it from the journal again.
 
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use crate::ids::Offset;
 use crate::io::{Disk, OpenMode};
 use crate::journal::image::PartitionRow;
 use crate::journal::verify::Finding;
+use crate::log::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex, AbortedTransaction};
 use crate::log::index::{OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES};
 use crate::log::layout::SegmentFile;
+use crate::log::producers::Producers;
 
 /// The files of one partition's directory.
 pub struct PartitionFiles {
@@ -36,7 +39,8 @@ pub async fn verify_partition(
     files: &PartitionFiles,
     row: Option<&PartitionRow>,
 ) -> Vec<Finding> {
-    let mut check = Check { disk, what, files, findings: Vec::new(), batches: 0 };
+    let producers = Producers::new(i64::MAX);
+    let mut check = Check { disk, what, files, findings: Vec::new(), batches: 0, producers };
     for name in &files.others {
         check.note(&format!("{name} is no file of the broker and is left alone"));
     }
@@ -53,6 +57,8 @@ struct Check<'a> {
     files: &'a PartitionFiles,
     findings: Vec<Finding>,
     batches: u64,
+    /// What the batches so far show of transactions.
+    producers: Producers,
 }
 
 /// One segment, as far as it is vouched for.
@@ -61,6 +67,7 @@ struct Vouched {
     bytes: u64,
     index_bytes: u64,
     time_index_bytes: u64,
+    aborted_bytes: u64,
 }
 
 impl Check<'_> {
@@ -134,12 +141,14 @@ impl Check<'_> {
                 bytes: has(SegmentFile::Log),
                 index_bytes: has(SegmentFile::Index),
                 time_index_bytes: has(SegmentFile::TimeIndex),
+                aborted_bytes: has(SegmentFile::TransactionIndex),
             };
         }
         let files = [
             (SegmentFile::Log, row.segment_bytes),
             (SegmentFile::Index, u64::from(row.index_bytes)),
             (SegmentFile::TimeIndex, u64::from(row.time_index_bytes)),
+            (SegmentFile::TransactionIndex, u64::from(row.transaction_index_bytes)),
         ];
         let short: Vec<String> = files
             .iter()
@@ -148,12 +157,12 @@ impl Check<'_> {
                 format!("{} has {} bytes, {synced} were synced", kind.name(base), has(*kind))
             })
             .collect();
-        let [bytes, index_bytes, time_index_bytes] =
+        let [bytes, index_bytes, time_index_bytes, aborted_bytes] =
             files.map(|(kind, synced)| synced.min(has(kind)));
         for text in short {
             self.problem(&text);
         }
-        Vouched { base, bytes, index_bytes, time_index_bytes }
+        Vouched { base, bytes, index_bytes, time_index_bytes, aborted_bytes }
     }
 
     /// Walks one segment; the offset after its last readable batch.
@@ -164,6 +173,7 @@ impl Check<'_> {
         let file = self.disk.open(&path, OpenMode::default()).await?;
         let mut batches = Batches::new(file, vouched.bytes);
         let mut next = vouched.base;
+        let mut aborted = Vec::new();
         while let Some(piece) = batches.next().await? {
             let (position, bytes) = match piece {
                 Piece::Batch { position, bytes } => (position, bytes),
@@ -201,6 +211,8 @@ impl Check<'_> {
                     ));
                 }
             }
+            let ended = self.producers.replay(&header, &bytes, 0);
+            aborted.extend(ended.and_then(|ended| ended.aborted()));
             next = header.next_offset();
         }
         if let Some((offset, at)) = index.next() {
@@ -208,7 +220,44 @@ impl Check<'_> {
             self.problem(&format!("{name} leads to offset {offset} at byte {at}, past the end"));
         }
         self.time_index(vouched, next).await?;
+        self.aborted_index(vouched, &aborted).await?;
         Ok(next)
+    }
+
+    /// `found` are the transactions that the segment's abort markers end. Of those that began in
+    /// segments that are gone, an entry may tell more than the walk has seen.
+    async fn aborted_index(
+        &mut self,
+        vouched: &Vouched,
+        found: &[AbortedTransaction],
+    ) -> io::Result<()> {
+        let kind = SegmentFile::TransactionIndex;
+        let bytes = vouched.aborted_bytes;
+        let content = self.content(vouched, kind, bytes, ABORTED_ENTRY_BYTES).await?;
+        let index = AbortedIndex::decode(&content);
+        let name = kind.name(vouched.base);
+        if u64::from(index.bytes()) != bytes {
+            self.problem(&format!("{name} does not rise"));
+        }
+        for transaction in found {
+            let (producer, first) = (transaction.producer_id, transaction.first_offset);
+            let last = transaction.last_offset;
+            let told = index.entries().iter().find(|entry| entry.last_offset == last);
+            if !told.is_some_and(|told| told.producer_id == producer && told.first_offset <= first)
+            {
+                self.problem(&format!(
+                    "{name} lacks the transaction of producer {producer} that was aborted at {last}"
+                ));
+            }
+        }
+        let oldest = self.files.files.keys().next().map_or(vouched.base, |(base, _)| *base);
+        for entry in index.entries().iter().filter(|entry| entry.first_offset >= oldest) {
+            let last = entry.last_offset;
+            if !found.iter().any(|transaction| transaction.last_offset == last) {
+                self.problem(&format!("{name} names offset {last}, where nothing was aborted"));
+            }
+        }
+        Ok(())
     }
 
     /// The entries of the offset index: offset and position.

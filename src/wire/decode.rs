@@ -7,14 +7,15 @@ use bytes::Bytes;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
     CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeTransactionsRequest, EndTxnRequest, FetchRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest, MetadataRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest,
+    DescribeProducersRequest, DescribeTransactionsRequest, EndTxnRequest, FetchRequest,
+    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
 use super::shape::{self, ShapeFault};
 use super::shapes::shape_of;
+use super::txn_markers::{self, WriteTxnMarkersRequest};
 use super::versions::Api;
 
 /// A decoded request.
@@ -34,9 +35,11 @@ pub enum Request {
     AddPartitionsToTxn(AddPartitionsToTxnRequest),
     AddOffsetsToTxn(AddOffsetsToTxnRequest),
     EndTxn(EndTxnRequest),
+    WriteTxnMarkers(WriteTxnMarkersRequest),
     DescribeConfigs(DescribeConfigsRequest),
     CreatePartitions(CreatePartitionsRequest),
     DescribeCluster(DescribeClusterRequest),
+    DescribeProducers(DescribeProducersRequest),
     DescribeTransactions(DescribeTransactionsRequest),
     ListTransactions(ListTransactionsRequest),
 }
@@ -82,9 +85,16 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(decode_as(api, version, body)?),
         Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(decode_as(api, version, body)?),
         Api::EndTxn => Request::EndTxn(decode_as(api, version, body)?),
+        Api::WriteTxnMarkers => {
+            check(api, version, &body)?;
+            let request = txn_markers::decode(version, &body);
+            let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
+            Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
+        }
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
         Api::DescribeTransactions => Request::DescribeTransactions(decode_as(api, version, body)?),
         Api::ListTransactions => Request::ListTransactions(decode_as(api, version, body)?),
     })
@@ -95,11 +105,15 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
 /// # Errors
 /// As [`decode`].
 pub fn decode_as<T: Decodable>(api: Api, version: i16, mut body: Bytes) -> Result<T, DecodeFault> {
-    if !api.serves(version) {
-        return Err(DecodeFault::Version { api, version });
-    }
-    shape::check(shape_of(api), version, &body)?;
+    check(api, version, &body)?;
     let request = T::decode(&mut body, api.codec_version(version))
         .map_err(|error| DecodeFault::Codec(error.to_string()))?;
     if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
+}
+
+fn check(api: Api, version: i16, body: &Bytes) -> Result<(), DecodeFault> {
+    if !api.serves(version) {
+        return Err(DecodeFault::Version { api, version });
+    }
+    Ok(shape::check(shape_of(api), version, body)?)
 }

@@ -17,6 +17,7 @@ pub mod produce;
 pub mod shape;
 pub mod shapes;
 pub mod topic_id;
+pub mod txn_markers;
 pub mod versions;
 
 pub(crate) mod primitive;

@@ -27,9 +27,11 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::AddPartitionsToTxn => &ADD_PARTITIONS_TO_TXN,
         Api::AddOffsetsToTxn => &ADD_OFFSETS_TO_TXN,
         Api::EndTxn => &END_TXN,
+        Api::WriteTxnMarkers => &WRITE_TXN_MARKERS,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::DescribeProducers => &DESCRIBE_PRODUCERS,
         Api::DescribeTransactions => &DESCRIBE_TRANSACTIONS,
         Api::ListTransactions => &LIST_TRANSACTIONS,
     }
@@ -232,6 +234,31 @@ static OFFSET_FOR_LEADER_EPOCH: Shape = Shape {
         ]))),
     ]),
     flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static WRITE_TXN_MARKERS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        INT64,   // producer id
+        INT16,   // producer epoch
+        BOOLEAN, // commit
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ]))),
+        INT32,         // coordinator epoch
+        INT8.since(2), // transaction version
+    ])))]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_PRODUCERS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(),                 // topic name
+        array(&Kind::Fixed(4)), // partitions
+    ])))]),
+    flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

@@ -124,9 +124,11 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::AddPartitionsToTxn(request) => of(request, version),
         Request::AddOffsetsToTxn(request) => of(request, version),
         Request::EndTxn(request) => of(request, version),
+        Request::WriteTxnMarkers(request) => super::txn_markers::encode(version, request),
         Request::DescribeConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
+        Request::DescribeProducers(request) => of(request, version),
         Request::DescribeTransactions(request) => of(request, version),
         Request::ListTransactions(request) => of(request, version),
     }
@@ -261,9 +263,11 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::AddPartitionsToTxn => compare::<AddPartitionsToTxnRequest>(row.api),
             Api::AddOffsetsToTxn => compare::<AddOffsetsToTxnRequest>(row.api),
             Api::EndTxn => compare::<EndTxnRequest>(row.api),
+            Api::WriteTxnMarkers => compare::<WriteTxnMarkersRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+            Api::DescribeProducers => compare::<DescribeProducersRequest>(row.api),
             Api::DescribeTransactions => compare::<DescribeTransactionsRequest>(row.api),
             Api::ListTransactions => compare::<ListTransactionsRequest>(row.api),
         }

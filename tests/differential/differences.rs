@@ -56,11 +56,6 @@ pub const EXPECTED: &[Difference] = &[
         "*",
         "a bad batch fails its own partition; in Kafka all partitions of the request",
     ),
-    row(
-        "Produce a transactional batch beside another v*",
-        "*",
-        "a refused batch fails its own partition; in Kafka all partitions of the request",
-    ),
     row("Produce length *", "*.error_message", "the code says it; the sentence is Java's"),
     row("Produce magic 3 v*", "*.error_message", "the code says it; the sentence is Java's"),
 ];

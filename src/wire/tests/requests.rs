@@ -14,6 +14,7 @@ use kafka_protocol::messages::create_topics_request::{
 };
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_producers_request::TopicRequest;
 use kafka_protocol::messages::fetch_request::{
     FetchPartition, FetchTopic, ForgottenTopic, ReplicaState,
 };
@@ -29,6 +30,7 @@ use uuid::Uuid;
 use super::Random;
 use crate::limits::REQUEST_UNKNOWN_TAGS_MAX;
 use crate::wire::decode::Request;
+use crate::wire::txn_markers;
 use crate::wire::versions::Api;
 
 pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
@@ -50,8 +52,10 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(of.add_partitions(flexible)),
         Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(of.add_offsets(flexible)),
         Api::EndTxn => Request::EndTxn(of.end_txn(flexible)),
+        Api::WriteTxnMarkers => Request::WriteTxnMarkers(of.write_txn_markers()),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+        Api::DescribeProducers => Request::DescribeProducers(of.describe_producers(flexible)),
         Api::DescribeTransactions => {
             Request::DescribeTransactions(of.describe_transactions(flexible))
         }
@@ -428,6 +432,37 @@ impl Of<'_> {
             request.transactional_id_pattern = self.random.maybe(Random::text);
         }
         request
+    }
+
+    fn write_txn_markers(&mut self) -> txn_markers::WriteTxnMarkersRequest {
+        let version = self.version;
+        let markers = self.random.list(|random| {
+            let topics = random.list(|random| txn_markers::TxnMarkerTopic {
+                name: random.text(),
+                partitions: random.list(Random::int32),
+            });
+            txn_markers::TxnMarker {
+                producer_id: random.int64(),
+                producer_epoch: random.int64() as i16,
+                committed: random.chance(),
+                topics,
+                coordinator_epoch: random.int32(),
+                transaction_version: if version >= 2 { random.int64() as i8 } else { 0 },
+            }
+        });
+        txn_markers::WriteTxnMarkersRequest { markers }
+    }
+
+    fn describe_producers(&mut self, flexible: bool) -> DescribeProducersRequest {
+        let topics = self.random.list(|random| {
+            TopicRequest::default()
+                .with_name(TopicName(random.text()))
+                .with_partition_indexes(random.list(Random::int32))
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        DescribeProducersRequest::default()
+            .with_topics(topics)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
     }
 
     fn describe_configs(&mut self, flexible: bool) -> DescribeConfigsRequest {
