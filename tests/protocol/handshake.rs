@@ -23,7 +23,7 @@ in_every_mode!(
 );
 
 /// Key, oldest advertised and newest version, as on Apache Kafka 4.3.
-const RANGES: [(i16, i16, i16); 13] = [
+const RANGES: [(i16, i16, i16); 15] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 11),
@@ -34,9 +34,11 @@ const RANGES: [(i16, i16, i16); 13] = [
     (20, 1, 6),
     (22, 0, 5),
     (23, 2, 4),
+    (27, 1, 2),
     (32, 1, 4),
     (37, 0, 3),
     (60, 0, 2),
+    (61, 0, 0),
 ];
 
 fn software(name: &'static str, version: &'static str) -> ApiVersionsRequest {
