@@ -15,6 +15,7 @@ mod codecs;
 mod fetch;
 mod handshake;
 mod idempotence;
+mod markers;
 mod offsets;
 mod order;
 mod produce;
