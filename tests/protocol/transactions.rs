@@ -570,7 +570,7 @@ fn a_restart_goes_on_with_every_transaction(mode: Mode) {
     let topic = cluster.topic("resumed", 4);
     let open = producer(&cluster, "open").0;
     let decided = producer(&cluster, "decided").0;
-    let mut connect = |cluster: &Cluster, id: &str| cluster.connect_to(coordinator(cluster, id));
+    let connect = |cluster: &Cluster, id: &str| cluster.connect_to(coordinator(cluster, id));
     let mut whos = [begin(&mut connect(&cluster, &open), &open), (0, 0)];
     whos[1] = begin(&mut connect(&cluster, &decided), &decided);
     for partition in 0..4 {
