@@ -7,7 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kafka_protocol::messages::ProduceResponse;
+use kafka_protocol::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
+use kafka_protocol::messages::{ProduceResponse, ProducerId, WriteTxnMarkersRequest};
+use kafka_protocol::protocol::StrBytes;
 use support::batch::{Batch, Record};
 use support::broker::Broker;
 use support::requests::{Topic, create_topic, produce};
@@ -15,6 +19,7 @@ use support::requests::{Topic, create_topic, produce};
 const TOPIC: &str = "orders";
 
 /// What a command said.
+#[derive(Debug)]
 struct Said {
     code: i32,
     lines: Vec<String>,
@@ -249,4 +254,59 @@ fn what_is_no_file_of_a_broker_is_refused_in_one_sentence() {
         assert!(said.complaint.contains(says), "{}", said.complaint);
         assert_eq!(said.complaint.lines().count(), 1, "{}", said.complaint);
     }
+}
+
+/// Markers and the index of aborted transactions are printed, and checked against each other.
+#[test]
+fn transactions_are_dumped_and_verified() {
+    let mut broker = Broker::start(&[
+        "--shards",
+        "1",
+        "--set",
+        "journal.ring.bytes=16MiB",
+        "--set",
+        "transaction.partition.verification.enable=false",
+    ]);
+    let mut client = broker.connect();
+    client.call(7, &create_topic(TOPIC, 1));
+    let set = Batch::of_values(["a", "b"]).with_producer(77, 5, 0).transactional().encode();
+    let mut request = produce(9, &Topic::named(TOPIC), 0, -1, set);
+    request.transactional_id = Some(StrBytes::from_static_str("t").into());
+    let response: ProduceResponse = client.call(9, &request);
+    assert_eq!(response.responses[0].partition_responses[0].error_code, 0);
+    let topic = WritableTxnMarkerTopic::default()
+        .with_name(StrBytes::from_static_str(TOPIC).into())
+        .with_partition_indexes(vec![0]);
+    let marker = WritableTxnMarker::default()
+        .with_producer_id(ProducerId(77))
+        .with_producer_epoch(6)
+        .with_topics(vec![topic])
+        .with_coordinator_epoch(3);
+    let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+    let response = client.call(1, &request);
+    assert_eq!(response.markers[0].topics[0].partitions[0].error_code, 0);
+    assert_eq!(broker.terminate().code, Some(0));
+    let data_dir = broker.data_directory();
+    let said = log("verify", data_dir);
+    assert_eq!(said.code, 0, "{:#?} {}", said.lines, said.complaint);
+
+    // The records are years older than the marker, which therefore begins a segment.
+    let later = |extension: &str| {
+        data_dir.join(format!("topics/{TOPIC}-0/00000000000000000002.{extension}"))
+    };
+    let said = log("dump", &later("log"));
+    let marker = said.lines.last().expect("a marker comes last");
+    assert!(marker.starts_with("marker offset=2 timestamp="), "{said:#?}");
+    assert!(marker.ends_with(" kind=abort coordinator_epoch=3"), "{marker}");
+    let said = log("dump", &later("txnindex"));
+    assert_eq!(said.lines, ["aborted producer=77 first=0 last=2 last_stable=3"]);
+    let snapshot = format!("topics/{TOPIC}-0/00000000000000000003.snapshot");
+    let said = log("dump", &data_dir.join(snapshot));
+    assert!(said.lines[0].starts_with("producer id=77 epoch=6 last_sequence=-1 "), "{said:?}");
+    assert!(said.lines[0].ends_with(" coordinator_epoch=3 open_transaction_first_offset=-1"));
+
+    fs::write(later("txnindex"), b"").expect("writable");
+    let problems = problems(data_dir);
+    assert!(problems.iter().any(|line| line.contains("34 were synced")), "{problems:#?}");
+    assert!(problems.iter().any(|line| line.contains("aborted at 2")), "{problems:#?}");
 }

@@ -242,7 +242,8 @@ impl Check<'_> {
         for transaction in found {
             let (producer, first) = (transaction.producer_id, transaction.first_offset);
             let last = transaction.last_offset;
-            let told = index.entries().iter().find(|entry| entry.last_offset == last);
+            let told = index.entries().binary_search_by_key(&last, |entry| entry.last_offset);
+            let told = told.ok().map(|place| index.entries()[place]);
             if !told.is_some_and(|told| told.producer_id == producer && told.first_offset <= first)
             {
                 self.problem(&format!(
@@ -253,7 +254,7 @@ impl Check<'_> {
         let oldest = self.files.files.keys().next().map_or(vouched.base, |(base, _)| *base);
         for entry in index.entries().iter().filter(|entry| entry.first_offset >= oldest) {
             let last = entry.last_offset;
-            if !found.iter().any(|transaction| transaction.last_offset == last) {
+            if found.binary_search_by_key(&last, |transaction| transaction.last_offset).is_err() {
                 self.problem(&format!("{name} names offset {last}, where nothing was aborted"));
             }
         }

@@ -94,18 +94,20 @@ const HEADER_BYTES: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::versions::api_versions;
+    use crate::wire::versions::{ApiRow, SERVED, api_versions};
     use kafka_protocol::messages::{ListOffsetsResponse, MetadataResponse};
 
     #[test]
     fn api_versions_0_is_keys_only_under_header_0() {
-        let mut answer = api_versions(0, 5, 0);
-        answer.api_keys.truncate(3);
-        let frame = encode_response(Api::ApiVersions, 0, 0x0102_0304, &answer);
-        // error 0, then {key, min, max}.
-        let expected = b"\x00\x00\x00\x1c\x01\x02\x03\x04\x00\x00\x00\x00\x00\x03\
-            \x00\x00\x00\x00\x00\x0d\x00\x01\x00\x04\x00\x12\x00\x02\x00\x01\x00\x0b";
-        assert_eq!(frame, Ok(Bytes::from_static(expected)));
+        let frame = encode_response(Api::ApiVersions, 0, 0x0102_0304, &api_versions(0, 5, 0));
+        // error 0, then {key, min, max} of every served API.
+        let mut expected = vec![1, 2, 3, 4, 0, 0, 0, 0, 0, SERVED.len() as u8];
+        for row in SERVED {
+            expected.extend_from_slice(&entry(row));
+        }
+        assert_eq!(frame, Ok(framed(&expected)));
+        let frame = frame.expect("encodes");
+        assert_eq!(frame[14..26], *b"\x00\x00\x00\x00\x00\x0d\x00\x01\x00\x04\x00\x12");
     }
 
     #[test]
@@ -114,16 +116,30 @@ mod tests {
         answer.api_keys.truncate(3);
         let frame = encode_response(Api::ApiVersions, 3, 0x0102_0304, &answer);
         // No tag byte after the correlation id; every array entry ends in one. The tagged fields
-        // are supported features (without those whose lowest level is 0), the epoch, and the
-        // finalized features (max before min).
-        let expected = b"\x00\x00\x00\x76\x01\x02\x03\x04\x00\x00\x04\
-            \x00\x00\x00\x00\x00\x0d\x00\x00\x01\x00\x04\x00\x12\x00\x00\x02\x00\x01\x00\x0b\x00\
-            \x00\x00\x00\x09\x03\
+        // are supported features (without those whose lowest level is 0), the epoch, and
+        // the finalized features (max before min).
+        let mut expected = vec![1, 2, 3, 4, 0, 0, SERVED.len() as u8 + 1];
+        for row in SERVED {
+            expected.extend_from_slice(&entry(row));
+            expected.push(0);
+        }
+        expected.extend_from_slice(
+            b"\x00\x00\x00\x09\x03\
             \x00\x17\x02\x11metadata.version\x00\x07\x00\x1e\x00\
             \x01\x08\x00\x00\x00\x00\x00\x00\x00\x05\
             \x02\x30\x03\x11metadata.version\x00\x1e\x00\x1e\x00\
-            \x14transaction.version\x00\x02\x00\x02\x00";
-        assert_eq!(frame, Ok(Bytes::from_static(expected)));
+              \x14transaction.version\x00\x02\x00\x02\x00",
+        );
+        assert_eq!(frame, Ok(framed(&expected)));
+    }
+
+    /// Key, lowest and highest version of a row, as they stand in the answer.
+    fn entry(row: &ApiRow) -> Vec<u8> {
+        [row.api.key(), row.advertised_min, row.max].map(i16::to_be_bytes).concat()
+    }
+
+    fn framed(body: &[u8]) -> Bytes {
+        [&(body.len() as u32).to_be_bytes()[..], body].concat().into()
     }
 
     #[test]

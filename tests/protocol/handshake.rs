@@ -23,7 +23,7 @@ in_every_mode!(
 );
 
 /// Key, oldest advertised and newest version, as on Apache Kafka 4.3.
-const RANGES: [(i16, i16, i16); 18] = [
+const RANGES: [(i16, i16, i16); 20] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 11),
@@ -37,9 +37,11 @@ const RANGES: [(i16, i16, i16); 18] = [
     (24, 0, 5),
     (25, 0, 4),
     (26, 0, 5),
+    (27, 1, 2),
     (32, 1, 4),
     (37, 0, 3),
     (60, 0, 2),
+    (61, 0, 0),
     (65, 0, 0),
     (66, 0, 2),
 ];
@@ -185,7 +187,8 @@ fn malformed() -> Vec<(String, Vec<u8>)> {
             all.push((format!("key {key} version {version}"), prefixed(frame)));
         }
         // No request of these is valid without a body, DescribeCluster included.
-        let header = if matches!(key, 60 | 65 | 66) { 2 } else { 1 };
+        // Flexible from the first version on.
+        let header = if matches!(key, 27 | 60 | 61 | 65 | 66) { 2 } else { 1 };
         let frame = raw_request_frame(key, min, header, 1, None, b"");
         all.push((format!("key {key} without a body"), prefixed(frame)));
         let frame = raw_request_frame(key, max, 2, 1, None, &[0xff; 40]);

@@ -16,6 +16,7 @@ mod fetch;
 mod group_offsets;
 mod handshake;
 mod idempotence;
+mod markers;
 mod offsets;
 mod order;
 mod produce;

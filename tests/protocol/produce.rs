@@ -24,7 +24,7 @@ in_every_mode!(
     unknown_topics_and_partitions,
     sizes,
     headers_keep_order_and_duplicates,
-    transactions_have_no_coordinator,
+    transactional_batches_need_an_id,
     internal_topics_are_for_the_broker,
 );
 
@@ -455,21 +455,27 @@ fn headers_keep_order_and_duplicates(cluster: &Cluster) {
     assert_eq!(headers, record.headers);
 }
 
-fn transactions_have_no_coordinator(cluster: &Cluster) {
-    let topic = cluster.topic("transactional", 1);
+fn transactional_batches_need_an_id(cluster: &Cluster) {
+    let topic = cluster.topic("transactional", 2);
     let mut client = cluster.at(&topic, 0);
-    let batch = of(1).with_producer(5, 0, 0).transactional();
-    for id in [None, Some("t")] {
-        for version in [3, 9, 13] {
-            let mut request = requests::produce(version, &topic, 0, -1, batch.encode());
-            request.transactional_id = id.map(|id| StrBytes::from_static_str(id).into());
-            let answer = calls::only_produced(client.call(version, &request), 0);
-            assert_eq!((answer.error_code, answer.base_offset), (53, -1));
-        }
+    let transactional = of(1).with_producer(5, 0, 0).transactional();
+    for version in [3, 9, 13] {
+        // One transactional batch without an id refuses the whole request, also what is unknown.
+        let mut request = requests::produce(version, &topic, 0, -1, transactional.encode());
+        let mut other = request.topic_data[0].partition_data[0].clone();
+        (other.index, other.records) = (99, Some(of(1).encode()));
+        request.topic_data[0].partition_data.push(other);
+        let answer = client.call(version, &request);
+        let codes: Vec<(i32, i16, i64)> = answer.responses[0]
+            .partition_responses
+            .iter()
+            .map(|partition| (partition.index, partition.error_code, partition.base_offset))
+            .collect();
+        assert_eq!(codes, [(0, 53, -1), (99, 53, -1)]);
     }
     let mut request = requests::produce(9, &topic, 0, -1, of(1).encode());
     request.transactional_id = Some(StrBytes::from_static_str("t").into());
-    assert_eq!(calls::only_produced(client.call(9, &request), 0).error_code, 0);
+    assert_eq!(calls::only_produced(client.call(9, &request), 0).error_code, 0, "a plain batch");
 }
 
 fn internal_topics_are_for_the_broker(cluster: &Cluster) {

@@ -34,6 +34,7 @@ in_every_mode!(
     groups_are_added_by_their_partition,
     ids_are_described_and_listed,
     many_partitions_on_many_shards,
+    an_operator_is_told_who_holds_readers_back,
 );
 
 pub type Id = (i64, i16);
@@ -507,6 +508,51 @@ fn many_partitions_on_many_shards(cluster: &Cluster) {
         let (batches, aborted) = committed(cluster, &topic, partition, 8);
         assert_eq!((batches.len(), aborted), (2, vec![]));
     }
+}
+
+fn an_operator_is_told_who_holds_readers_back(cluster: &Cluster) {
+    let ask = |arguments: &[&str]| {
+        let bootstrap = cluster.address(0).to_string();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_ringlog"))
+            .args([&["txn"], arguments, &["--bootstrap", &bootstrap]].concat())
+            .output()
+            .expect("the command runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (id, mut client) = producer(cluster, "explained");
+    let topic = cluster.topic("explained", 2);
+    let who = begin(&mut client, &id);
+    assert_eq!(write(cluster, 12, &id, who, &topic, 1, 0), 0);
+    assert_eq!(write(cluster, 12, &id, who, &topic, 1, 1), 0);
+    let place = format!("{}:1", topic.name);
+    let (code, told, complaint) = ask(&["explain", &place]);
+    assert_eq!((code, complaint.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = told.lines().collect();
+    let stop =
+        format!("{place}: readers of committed records stop at offset 0, 2 before the end at 2");
+    assert_eq!((lines.len(), lines[0]), (5, stop.as_str()));
+    let holder = format!("  held by producer {} epoch 0, whose transaction began here at", who.0);
+    assert!(lines[1].starts_with(&holder), "{told}");
+    let owner = format!("  transactional id {id}, state Ongoing, open since ");
+    assert!(lines[2].starts_with(&owner), "{told}");
+    assert!(lines[3].starts_with("  its timeout of 1m 0s ends it at "), "{told}");
+    let way = format!("forceTerminateTransaction --transactional-id {id}");
+    assert!(lines[4].ends_with(&way), "{told}");
+    let (code, told, _) = ask(&["list"]);
+    let listed = format!("{id} Ongoing, producer {} epoch 0, coordinator ", who.0);
+    assert_eq!(code, Some(0));
+    assert!(told.lines().any(|line| line.starts_with(&listed)), "{told}");
+    assert_eq!(end(&mut client, 5, &id, who, true).0, 0);
+    ended(&mut client, &id);
+    let (code, told, _) = ask(&["explain", &topic.name]);
+    let free = |partition: i32, end: i64| {
+        format!("{}:{partition}: nothing is held back, all up to {end} is readable\n", topic.name)
+    };
+    assert_eq!((code, told), (Some(0), free(0, 0) + &free(1, 3)));
+    let (code, _, complaint) = ask(&["explain", "there-is-no-such-topic"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(complaint, "ringlog: there is no topic there-is-no-such-topic\n");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod machine;
 mod oracle;
 mod recording;
 mod scenario;
+mod transactions;
 
 use std::panic::catch_unwind;
 use std::sync::Mutex;
