@@ -1,4 +1,4 @@
-//! DescribeProducers (key 61), version 0.
+//! DescribeProducers (key 61), versions 0-0.
 //!
 //! Behaviour
 //! - Per partition the producers that are known and not expired, ordered by id, with what they have
@@ -23,6 +23,9 @@ use crate::shard::Shard;
 use crate::shard::message::{Operation, Reply};
 use crate::wire::header::RequestHeader;
 
+/// A partition's place in the response: topic, and partition in it.
+type Place = (usize, usize);
+
 /// Answers a request.
 pub async fn handle(
     shard: Rc<Shard>,
@@ -31,7 +34,7 @@ pub async fn handle(
 ) -> Response {
     let image = shard.catalog();
     let mut response = DescribeProducersResponse::default();
-    let mut owners: Vec<(ShardId, Vec<(usize, usize)>, Vec<TopicPartition>)> = Vec::new();
+    let mut owners: Vec<(ShardId, Vec<Place>, Vec<TopicPartition>)> = Vec::new();
     for topic in &request.topics {
         let known = image.topic(&topic.name);
         let unknown = match validate_name(&topic.name) {

@@ -16,8 +16,10 @@ use proptest::prelude::*;
 
 use super::decode::{DecodeFault, Request, decode};
 use super::encode::encode_response;
+use super::primitive::{put_count, put_text};
 use super::shape::{Reason, check};
 use super::shapes::shape_of;
+use super::txn_markers::WriteTxnMarkersRequest as WriteTxnMarkers;
 use super::versions::{Api, SERVED};
 
 mod requests;
@@ -129,7 +131,7 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::AddOffsetsToTxn(request) => of(request, version),
         Request::EndTxn(request) => of(request, version),
         Request::TxnOffsetCommit(request) => of(&**request, version),
-        Request::WriteTxnMarkers(request) => super::txn_markers::encode(version, request),
+        Request::WriteTxnMarkers(request) => txn_markers(request, version),
         Request::DescribeConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
         Request::OffsetDelete(request) => of(request, version),
@@ -138,6 +140,34 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::ListTransactions(request) => of(request, version),
         Request::DescribeProducers(request) => of(request, version),
     }
+}
+
+/// What the codec library writes only in version 1.
+fn txn_markers(request: &WriteTxnMarkers, version: i16) -> Bytes {
+    let count = |out: &mut Vec<u8>, count: usize| put_count(out, count, true).expect("it fits");
+    let mut out = Vec::new();
+    count(&mut out, request.markers.len());
+    for marker in &request.markers {
+        out.extend_from_slice(&marker.producer_id.to_be_bytes());
+        out.extend_from_slice(&marker.producer_epoch.to_be_bytes());
+        out.push(u8::from(marker.committed));
+        count(&mut out, marker.topics.len());
+        for topic in &marker.topics {
+            put_text(&mut out, &topic.name, true).expect("it fits");
+            count(&mut out, topic.partitions.len());
+            for partition in &topic.partitions {
+                out.extend_from_slice(&partition.to_be_bytes());
+            }
+            out.push(0);
+        }
+        out.extend_from_slice(&marker.coordinator_epoch.to_be_bytes());
+        if version >= 2 {
+            out.extend_from_slice(&marker.transaction_version.to_be_bytes());
+        }
+        out.push(0);
+    }
+    out.push(0);
+    Bytes::from(out)
 }
 
 fn mutated(body: &Bytes, random: &mut Random) -> Bytes {

@@ -172,7 +172,7 @@ fn hangs_and_is_ended(advertise: &str) {
     let cluster = Cluster { mode, broker };
     let topic = cluster.topic("hanging", 1);
     let mut client = cluster.at(&topic, 0);
-    let mut send = |client: &mut Client, batch: &Batch| {
+    let send = |client: &mut Client, batch: &Batch| {
         let mut request = requests::produce(11, &topic, 0, -1, batch.encode());
         request.transactional_id = Some(StrBytes::from_static_str("t").into());
         let answer = calls::only_produced(client.call(11, &request), 0);

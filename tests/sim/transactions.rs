@@ -104,6 +104,36 @@ fn markers_pass_a_full_disk() {
     life.check_all();
 }
 
+/// A partition whose segments cannot be written keeps its markers aside: the transactions that they
+/// end began in what was written.
+#[test]
+fn what_is_kept_aside_keeps_its_transactions() {
+    let mut life = Life::new(7);
+    life.data(0, 2);
+    life.data(1, 1);
+    life.checkpoint();
+    life.marker(0, MarkerKind::Abort, true);
+    life.data(0, 1);
+    life.marker(1, MarkerKind::Commit, false);
+    life.marker(0, MarkerKind::Abort, true);
+    life.data(1, 3);
+    life.plain(1);
+    life.disk.plan(|plan| plan.fail_always(ringlog::sim::Operation::Write, ".log"));
+    life.checkpoint();
+    assert_eq!(life.try_plain(1), Err(ErrorCode::KafkaStorageError), "it is offline");
+    life.disk.plan(|plan| plan.rules.clear());
+    life.world.crash();
+    life.disk = life.disk.kill_process();
+    life.boot();
+    life.check_all();
+    life.resend(1);
+    life.marker(1, MarkerKind::Abort, false);
+    life.data(0, 1);
+    life.check_all();
+    life.crash(true);
+    life.check_all();
+}
+
 /// What was appended, by first and last offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -111,6 +141,9 @@ enum Entry {
     Data(i64),
     Marker(i64, MarkerKind),
 }
+
+/// First offset, producer, and the marker once there is one.
+type Transaction = (i64, i64, Option<(i64, MarkerKind)>);
 
 /// A producer as it knows itself.
 #[derive(Clone, Copy, Default)]
@@ -376,9 +409,9 @@ impl Life {
         outcomes.remove(0)
     }
 
-    /// Transactions: first offset, producer, and the marker once there is one.
-    fn transactions(&self) -> Vec<(i64, i64, Option<(i64, MarkerKind)>)> {
-        let mut found: Vec<(i64, i64, Option<(i64, MarkerKind)>)> = Vec::new();
+    /// Every transaction, as a scan finds it.
+    fn transactions(&self) -> Vec<Transaction> {
+        let mut found: Vec<Transaction> = Vec::new();
         for &(first, _, entry) in &self.entries {
             let open = |id| found.iter().position(|other| other.1 == id && other.2.is_none());
             match entry {

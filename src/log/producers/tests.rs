@@ -1,3 +1,5 @@
+//! Idempotent producers: copies, epochs, sequences, expiry. Transactions are in the log's tests.
+
 use super::*;
 
 const DAY_MS: i64 = 86_400_000;

@@ -25,6 +25,14 @@ enum Step {
     Read(i64, i64),
 }
 
+/// A transaction as a scan finds it.
+struct Transaction {
+    first: i64,
+    id: i64,
+    /// Its marker, once there is one.
+    end: Option<(i64, MarkerKind)>,
+}
+
 /// The real log with its segments' indexes, beside the list of everything that was appended.
 struct Pair {
     log: Log,
@@ -119,20 +127,21 @@ impl Pair {
         self.log = Log::recovered(Offset(0), end, EpochHistory::default(), producers);
     }
 
-    /// First and last offset, producer and kind of every transaction; no kind while it is open.
-    fn transactions(&self) -> Vec<(i64, Option<(i64, MarkerKind)>, i64)> {
-        let mut found: Vec<(i64, Option<(i64, MarkerKind)>, i64)> = Vec::new();
+    /// Every transaction.
+    fn transactions(&self) -> Vec<Transaction> {
+        let mut found: Vec<Transaction> = Vec::new();
         for &(first, _, entry) in &self.entries {
-            let open = |id: i64| {
-                move |other: &&mut (i64, Option<_>, i64)| other.2 == id && other.1.is_none()
-            };
+            let open = |id| found.iter().position(|other| other.id == id && other.end.is_none());
             match entry {
                 Entry::Plain => {}
-                Entry::Data(id) if found.iter_mut().any(|mut other| open(id)(&&mut other)) => {}
-                Entry::Data(id) => found.push((first, None, id)),
+                Entry::Data(id) => {
+                    if open(id).is_none() {
+                        found.push(Transaction { first, id, end: None });
+                    }
+                }
                 Entry::Marker(id, kind) => {
-                    if let Some(ended) = found.iter_mut().find(open(id)) {
-                        ended.1 = Some((first, kind));
+                    if let Some(place) = open(id) {
+                        found[place].end = Some((first, kind));
                     }
                 }
             }
@@ -142,11 +151,10 @@ impl Pair {
 
     fn check_bounds(&mut self) {
         let high_watermark = self.log.high_watermark();
-        let unstable = self
-            .transactions()
-            .into_iter()
-            .filter(|(_, end, _)| end.is_none_or(|(marker, _)| marker >= high_watermark.0));
-        let first = unstable.map(|(first, _, _)| first).min().unwrap_or(i64::MAX);
+        let unstable = self.transactions().into_iter().filter(|transaction| {
+            transaction.end.is_none_or(|(marker, _)| marker >= high_watermark.0)
+        });
+        let first = unstable.map(|transaction| transaction.first).min().unwrap_or(i64::MAX);
         let expected = Offset(first.min(high_watermark.0));
         assert_eq!(self.log.last_stable_offset(), expected);
         assert!(expected >= self.newest_bound, "the bound moved back");
@@ -175,8 +183,8 @@ impl Pair {
         let mut expected: Vec<(i64, i64)> = self
             .transactions()
             .into_iter()
-            .filter_map(|(first, ended, _)| match ended {
-                Some((marker, MarkerKind::Abort)) => Some((first, marker)),
+            .filter_map(|transaction| match transaction.end {
+                Some((marker, MarkerKind::Abort)) => Some((transaction.first, marker)),
                 _ => None,
             })
             .filter(|(first, marker)| *first < end && *marker >= start)
