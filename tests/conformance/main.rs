@@ -9,16 +9,17 @@
 //!
 //! What cannot be provoked from outside, and what is done instead:
 //!
-//! | case | part | instead |
-//! | --- | --- | --- |
-//! | 24 | markers held back in Kafka: with one replica nothing makes a marker wait | Ringlog only: one partition is taken offline, and its marker waits |
-//! | 34 | a crash between Prepare and the markers | the Prepare record is written by a client that may write internal topics, then the broker is killed |
-//! | 35 | 14 while the coordinator loads: the moment is too short to be met | the answers after it |
-//! | 38 | members of groups | comes with the groups; here the rows of groups without members |
-//! | 46 | a Java client's EndTxn v5 on the wire | the client suite |
-//! | 49 | Ringlog | compaction comes later |
-//! | 52 | holding the coordinator's answer | a race of many rounds, with what must be true after each |
-//! | 54 | unstable versions are on | Kafka only |
+//! - 24, markers held back in Kafka: with one replica nothing makes a marker wait. Ringlog only:
+//!   a partition is taken offline, and its marker waits.
+//! - 34, a crash between Prepare and the markers: the Prepare record is written by a client that
+//!   may write internal topics, then the broker is killed.
+//! - 35, the answer 14 while the coordinator loads: the moment is too short to be met, so only the
+//!   answers after it are asserted.
+//! - 38, members of groups: they come with the groups; here the rows of groups without members.
+//! - 46, a Java client's EndTxn v5 on the wire: in the suite of real clients.
+//! - 49, Ringlog: compaction comes later.
+//! - 52, holding the coordinator's answer: a race of many rounds, with what must be true after each.
+//! - 54, unstable versions that are switched on: Kafka only, Ringlog has no such switch.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -13,7 +13,8 @@ use crate::support::transactions::{Marker, TRANSACTION, write_markers};
 
 cases!(
     case_33_markers_from_outside: Needs::Shared,
-    case_44_a_hanging_transaction: Needs::Alone(&[("transaction.partition.verification.enable", "false")]),
+    case_44_a_hanging_transaction:
+        Needs::Alone(&[("transaction.partition.verification.enable", "false")]),
     case_51_a_topic_is_deleted: Needs::Shared,
     case_52_an_append_races_with_an_abort: Needs::Shared,
 );

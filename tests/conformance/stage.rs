@@ -27,7 +27,7 @@ use crate::support::broker::Broker;
 use crate::support::client::{Client, raw_request_frame};
 use crate::support::kafka::{self, Kafka};
 use crate::support::requests::{self, Topic};
-use crate::support::transactions::{find_coordinator, text};
+use crate::support::transactions::{find_coordinator, list_transactions, text};
 
 /// Longest wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -224,6 +224,13 @@ impl Stage {
             for (topic, partitions) in &*self.topics.borrow() {
                 self.await_served(topic, *partitions);
             }
+        }
+        // Produce would answer 19, which is 51 as well.
+        for node in self.nodes() {
+            await_some("coordinators have loaded", || {
+                let response = self.call(node, 0, &list_transactions(&[], &[]));
+                (response.error_code == 0).then_some(())
+            });
         }
     }
 

@@ -95,9 +95,9 @@ fn case_53_an_expired_id(stage: &Stage) {
     let partition = partition_of(&done.id, stage.partitions_of(&state.name));
     await_some("a tombstone", || {
         let batches = calls::read_all(stage, &state, partition, calls::UNCOMMITTED);
-        let records = batches.iter().flat_map(|batch| &batch.records);
+        let mut records = batches.iter().flat_map(|batch| &batch.records);
         let key = state_key(&done.id);
-        let last = records.filter(|record| record.key.as_deref() == Some(&key[..])).next_back();
+        let last = records.rfind(|record| record.key.as_deref() == Some(&key[..]));
         last.is_some_and(|record| record.value.is_none()).then_some(())
     });
     assert_eq!(settled(stage, || done.add(3, &[(&topic, 0)])), [49]);
