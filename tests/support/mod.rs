@@ -9,7 +9,7 @@
 pub mod batch;
 pub mod broker;
 pub mod client;
-pub mod offsets;
 pub mod kafka;
+pub mod offsets;
 pub mod requests;
 pub mod transactions;
