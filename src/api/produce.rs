@@ -44,8 +44,8 @@ use crate::log::verification::VerificationGuard;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::shard::append::{self, Pending};
-use crate::shard::message::{AppendPart, AppendRefusal, Appended, Operation, Reply};
-use crate::shard::{Context, Shard};
+use crate::shard::message::{AppendPart, AppendRefusal, Appended, OffsetQuery, Operation, Reply};
+use crate::shard::{Context, Shard, offsets};
 use crate::wire::encode::EncodeFault;
 use crate::wire::header::RequestHeader;
 use crate::wire::leader::{CurrentLeader, NodeEndpoint};
@@ -245,19 +245,30 @@ impl Work {
         match self.validate(topic, data.records).await {
             Ok(batch) => Ok(Ready { owner, id, batch }),
             Err(refusal) => {
-                let log_start = self.log_start(id).filter(|_| refusal.names_log_start());
+                let log_start_offset = match refusal.names_log_start() {
+                    true => self.log_start(owner, id).await,
+                    false => Offset(-1),
+                };
                 let refusal = refusal.in_partition(&format!("{}-{index}", topic.name));
-                let log_start_offset = log_start.unwrap_or(Offset(-1));
                 Err(ProducePartitionAnswer { log_start_offset, ..refused(index, refusal) })
             }
         }
     }
 
-    /// Start of a log of this shard.
-    fn log_start(&self, id: TopicPartition) -> Option<Offset> {
-        let partition = self.shard.partition(id)?;
-        let log_start = partition.log.borrow().log_start();
-        Some(log_start)
+    /// Start of a log, here or at its owner; -1 if it is gone.
+    async fn log_start(&self, owner: ShardId, id: TopicPartition) -> Offset {
+        let query = OffsetQuery {
+            partition: id,
+            timestamp: offsets::EARLIEST,
+            leader_epoch: -1,
+            committed_only: false,
+            to_log_end: false,
+            version: 0,
+        };
+        match self.shard.ask(owner, Operation::ListOffsets(vec![query])).await {
+            Reply::Offsets(answers) => answers.first().map_or(Offset(-1), |answer| answer.offset),
+            _ => Offset(-1),
+        }
     }
 
     /// Appends, or has it done by the shard that owns the partition: then the answer comes later.

@@ -282,7 +282,8 @@ fn first_in_batch(
 }
 
 const LATEST: i64 = -1;
-const EARLIEST: i64 = -2;
+/// Stands for the log start in a query.
+pub const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;

@@ -107,8 +107,9 @@ impl Work {
             self.begin_verifications(staged).await;
             let Some(question) = self.question(id, staged).filter(|_| asks) else { return };
             let codes = transactions::add_for_append(&self.shard, question).await;
-            let next = self.shard.runtime.now().plus_ms(CONCURRENT_TRANSACTIONS_RETRY_MS);
-            if codes.contains(&ErrorCode::ConcurrentTransactions) && retries && next <= deadline {
+            let now = self.shard.runtime.now();
+            if codes.contains(&ErrorCode::ConcurrentTransactions) && retries && now < deadline {
+                let next = now.plus_ms(CONCURRENT_TRANSACTIONS_RETRY_MS);
                 self.shard.runtime.sleep_until(next).await;
                 continue;
             }
