@@ -254,6 +254,23 @@ async fn strand(shard: &Rc<Shard>, partition: &Rc<Partition>, error: &io::Error)
     if let Some(failed) = shard.journal.failure() {
         return Err(io::Error::other(failed));
     }
+    // From here on nothing is appended, and once a write in progress has ended nobody writes: what
+    // the row says of the segments and what is kept aside meet at one offset.
+    partition.set_availability(Availability::Offline(error.to_string()));
+    write_behind::hold(partition).await;
+    let stranded = strand_alone(shard, partition, error).await;
+    write_behind::release(partition);
+    stranded
+}
+
+async fn strand_alone(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    error: &io::Error,
+) -> io::Result<()> {
+    if *partition.availability.borrow() == Availability::Dropping {
+        return Ok(());
+    }
     let before = partition.row.borrow().offline.as_ref().map(|row| row.stranded_bytes);
     if before.is_none() {
         // What did reach the segments is left to them: it is in memory no more.
@@ -268,7 +285,6 @@ async fn strand(shard: &Rc<Shard>, partition: &Rc<Partition>, error: &io::Error)
     }
     let reason = error.to_string();
     partition.row.borrow_mut().offline = Some(OfflineRow { reason, stranded_bytes });
-    partition.set_availability(Availability::Offline(error.to_string()));
     Ok(())
 }
 
