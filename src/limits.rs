@@ -40,6 +40,9 @@ pub const MAILBOX_MESSAGES_MAX: usize = 1024;
 /// Most partitions one CreateTopics request may create in all, as in Apache Kafka.
 pub const CREATE_PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
 
+/// Most changes of the catalog that one request to alter something may make, as in Apache Kafka.
+pub const CATALOG_RECORDS_PER_REQUEST_MAX: usize = 10_000;
+
 /// Longest topic name, as in Apache Kafka.
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 

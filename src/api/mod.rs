@@ -18,6 +18,7 @@ use crate::wire::encode;
 use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
+pub mod alter_configs;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
@@ -26,7 +27,9 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod fetch;
 pub mod find_coordinator;
+pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod list_config_resources;
 pub mod list_offsets;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
@@ -129,6 +132,7 @@ pub fn overlaps(api: Api) -> bool {
         | Api::ApiVersions
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
+        | Api::ListConfigResources
         | Api::DescribeCluster => true,
         // These may change the catalog or hand out something.
         Api::Metadata
@@ -136,6 +140,8 @@ pub fn overlaps(api: Api) -> bool {
         | Api::CreateTopics
         | Api::CreatePartitions
         | Api::DeleteTopics
+        | Api::AlterConfigs
+        | Api::IncrementalAlterConfigs
         | Api::InitProducerId => false,
     }
 }
@@ -192,6 +198,15 @@ pub async fn handle(
         }
         Request::DescribeConfigs(request) => {
             Answer::Now(describe_configs::handle(&shard, &header, &request))
+        }
+        Request::AlterConfigs(request) => {
+            Answer::Later(Box::pin(alter_configs::handle(shard, header, request)))
+        }
+        Request::IncrementalAlterConfigs(request) => {
+            Answer::Later(Box::pin(incremental_alter_configs::handle(shard, header, request)))
+        }
+        Request::ListConfigResources(request) => {
+            Answer::Now(list_config_resources::handle(&shard, &header, &request))
         }
         Request::DescribeCluster(request) => {
             Answer::Now(describe_cluster::handle(&shard, &header, &request))

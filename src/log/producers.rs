@@ -201,6 +201,11 @@ impl Producers {
         entry.last_timestamp_ms = max_timestamp_ms;
     }
 
+    /// Has entries expire that long after their last append from now on.
+    pub fn expire_after(&mut self, expiration_ms: i64) {
+        self.expiration_ms = expiration_ms;
+    }
+
     /// Forgets the producers whose last append is older than the expiration.
     pub fn expire(&mut self, now_ms: i64) {
         let expiration_ms = self.expiration_ms;

@@ -466,5 +466,14 @@ pub const RESOURCE_TOPIC: i8 = 2;
 /// Kafka's resource type of brokers.
 pub const RESOURCE_BROKER: i8 = 4;
 
+/// Kafka's resource type of a broker's loggers.
+pub const RESOURCE_BROKER_LOGGER: i8 = 8;
+
+/// Kafka's resource type of client metrics subscriptions.
+pub const RESOURCE_CLIENT_METRICS: i8 = 16;
+
+/// Kafka's resource type of groups.
+pub const RESOURCE_GROUP: i8 = 32;
+
 #[cfg(test)]
 mod tests;

@@ -363,7 +363,8 @@ fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
     TopicId(bytes)
 }
 
-fn refuse(code: ErrorCode, message: &str) -> PlanError {
+/// A refusal with its sentence.
+pub(super) fn refuse(code: ErrorCode, message: &str) -> PlanError {
     PlanError { code, message: Some(message.to_owned()) }
 }
 

@@ -12,6 +12,7 @@ use crate::batch::ValidBatch;
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
 use crate::metadata::Image;
+use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
 use crate::wire::gather::DivergingEpoch;
 
@@ -248,6 +249,8 @@ pub enum CatalogChange {
     DeleteTopics(Vec<TopicId>),
     /// Hand out the next block of producer ids.
     ReserveProducerIds,
+    /// Alter what is set.
+    Alter(Alteration),
 }
 
 /// What became of a change of the catalog.
@@ -266,6 +269,8 @@ pub enum CatalogOutcome {
         /// How many.
         count: i64,
     },
+    /// One per entry of an alteration.
+    Altered(Vec<Result<(), PlanError>>),
     /// The catalog cannot be written.
     Failed,
 }

@@ -5,9 +5,10 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, FetchRequest,
+    FindCoordinatorRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest,
+    ListConfigResourcesRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
     ProduceRequest,
 };
 use kafka_protocol::protocol::Decodable;
@@ -31,8 +32,11 @@ pub enum Request {
     InitProducerId(InitProducerIdRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     DescribeConfigs(DescribeConfigsRequest),
+    AlterConfigs(AlterConfigsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     DescribeCluster(DescribeClusterRequest),
+    ListConfigResources(ListConfigResourcesRequest),
 }
 
 /// Why a body is not a request.
@@ -74,8 +78,13 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
+        Api::AlterConfigs => Request::AlterConfigs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
+        Api::IncrementalAlterConfigs => {
+            Request::IncrementalAlterConfigs(decode_as(api, version, body)?)
+        }
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+        Api::ListConfigResources => Request::ListConfigResources(decode_as(api, version, body)?),
     })
 }
 

@@ -94,39 +94,45 @@ const HEADER_BYTES: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::versions::api_versions;
+    use crate::wire::versions::{ApiRow, SERVED, api_versions};
     use kafka_protocol::messages::{ListOffsetsResponse, MetadataResponse};
+
+    /// Keys and ranges of all served APIs, each entry closed by `end`.
+    fn served(end: &[u8]) -> Vec<u8> {
+        let numbers = |row: &ApiRow| [row.api.key(), row.advertised_min, row.max];
+        let entry = |row| numbers(row).into_iter().flat_map(i16::to_be_bytes);
+        SERVED.iter().flat_map(|row| entry(row).chain(end.iter().copied())).collect()
+    }
 
     #[test]
     fn api_versions_0_is_keys_only_under_header_0() {
         let frame = encode_response(Api::ApiVersions, 0, 0x0102_0304, &api_versions(0, 5, 0));
-        // error 0, then {key, min, max} of the twelve served APIs.
-        let expected = b"\x00\x00\x00\x58\x01\x02\x03\x04\x00\x00\x00\x00\x00\x0d\
-            \x00\x00\x00\x00\x00\x0d\x00\x01\x00\x04\x00\x12\x00\x02\x00\x01\x00\x0b\
-            \x00\x03\x00\x00\x00\x0d\x00\x0a\x00\x00\x00\x06\x00\x12\x00\x00\x00\x04\
-            \x00\x13\x00\x02\x00\x07\x00\x14\x00\x01\x00\x06\x00\x16\x00\x00\x00\x05\
-            \x00\x17\x00\x02\x00\x04\x00\x20\x00\x01\x00\x04\x00\x25\x00\x00\x00\x03\
-            \x00\x3c\x00\x00\x00\x02";
-        assert_eq!(frame, Ok(Bytes::from_static(expected)));
+        // Error 0, the count, then {key, min, max} of each.
+        let count = SERVED.len() as u32;
+        let body = [b"\x01\x02\x03\x04\0\0", &count.to_be_bytes()[..], &served(b"")].concat();
+        let length = (body.len() as u32).to_be_bytes();
+        assert_eq!(frame, Ok(Bytes::from([&length[..], &body].concat())));
     }
 
     #[test]
     fn api_versions_3_is_flexible_under_header_0() {
         let frame = encode_response(Api::ApiVersions, 3, 0x0102_0304, &api_versions(3, 5, 9));
-        // No tag byte after the correlation id; every array entry ends in one. The tagged fields
-        // are supported features (without kraft.version, whose lowest level is 0), the epoch, and
-        // the finalized features (max before min).
-        let expected = b"\x00\x00\x00\xa3\x01\x02\x03\x04\x00\x00\x0e\
-            \x00\x00\x00\x00\x00\x0d\x00\x00\x01\x00\x04\x00\x12\x00\x00\x02\x00\x01\x00\x0b\x00\
-            \x00\x03\x00\x00\x00\x0d\x00\x00\x0a\x00\x00\x00\x06\x00\x00\x12\x00\x00\x00\x04\x00\
-            \x00\x13\x00\x02\x00\x07\x00\x00\x14\x00\x01\x00\x06\x00\x00\x16\x00\x00\x00\x05\x00\
-            \x00\x17\x00\x02\x00\x04\x00\x00\x20\x00\x01\x00\x04\x00\x00\x25\x00\x00\x00\x03\x00\
-            \x00\x3c\x00\x00\x00\x02\x00\
-            \x00\x00\x00\x09\x03\
-            \x00\x17\x02\x11metadata.version\x00\x07\x00\x1e\x00\
-            \x01\x08\x00\x00\x00\x00\x00\x00\x00\x05\
-            \x02\x17\x02\x11metadata.version\x00\x1e\x00\x1e\x00";
-        assert_eq!(frame, Ok(Bytes::from_static(expected)));
+        // No tag byte after the correlation id; every array entry ends in one.
+        let count = [SERVED.len() as u8 + 1];
+        let start = [b"\x01\x02\x03\x04\0\0", &count[..], &served(b"\0"), b"\0\0\0\x09"].concat();
+        let frame = frame.expect("encodes");
+        assert_eq!(frame[..4], (frame.len() as u32 - 4).to_be_bytes());
+        assert_eq!(frame[4..4 + start.len()], start);
+        // The tagged fields are supported features, the epoch, and the finalized features.
+        let tags = &frame[4 + start.len()..];
+        assert_eq!(tags[..2], [3, 0]);
+        let supported = usize::from(tags[2]);
+        assert_eq!(tags[3 + supported..][..10], *b"\x01\x08\0\0\0\0\0\0\0\x05");
+        assert_eq!(tags[3 + supported + 10], 2);
+        // Max before min in what is finalized.
+        let finalized = &tags[3 + supported + 12..];
+        assert_eq!(usize::from(tags[3 + supported + 11]), finalized.len());
+        assert!(finalized.windows(22).any(|w| w == b"\x11metadata.version\0\x1e\0\x1e\0"));
     }
 
     #[test]

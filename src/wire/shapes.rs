@@ -25,8 +25,11 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
+        Api::AlterConfigs => &ALTER_CONFIGS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
+        Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::ListConfigResources => &LIST_CONFIG_RESOURCES,
     }
 }
 
@@ -252,6 +255,47 @@ static DESCRIBE_CLUSTER: Shape = Shape {
     ]),
     flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static ALTER_CONFIGS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            INT8,   // resource type
+            text(), // resource name
+            array(&Kind::Nested(&structure(&[
+                text(),             // configuration key
+                text().nullable(0), // value
+            ]))),
+        ]))),
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static INCREMENTAL_ALTER_CONFIGS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            INT8,   // resource type
+            text(), // resource name
+            array(&Kind::Nested(&structure(&[
+                text(),             // configuration key
+                INT8,               // operation
+                text().nullable(0), // value
+            ]))),
+        ]))),
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_CONFIG_RESOURCES: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Fixed(1)).since(1), // resource types
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
 };
 
 const fn structure(fields: &'static [Field]) -> Structure {

@@ -121,8 +121,11 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::InitProducerId(request) => of(request, version),
         Request::OffsetForLeaderEpoch(request) => of(request, version),
         Request::DescribeConfigs(request) => of(request, version),
+        Request::AlterConfigs(request) => of(request, version),
         Request::CreatePartitions(request) => of(request, version),
+        Request::IncrementalAlterConfigs(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
+        Request::ListConfigResources(request) => of(request, version),
     }
 }
 
@@ -253,8 +256,11 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::InitProducerId => compare::<InitProducerIdRequest>(row.api),
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
+            Api::AlterConfigs => compare::<AlterConfigsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
+            Api::IncrementalAlterConfigs => compare::<IncrementalAlterConfigsRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+            Api::ListConfigResources => compare::<ListConfigResourcesRequest>(row.api),
         }
     }
 }

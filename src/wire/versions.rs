@@ -29,8 +29,11 @@ pub enum Api {
     InitProducerId = 22,
     OffsetForLeaderEpoch = 23,
     DescribeConfigs = 32,
+    AlterConfigs = 33,
     CreatePartitions = 37,
+    IncrementalAlterConfigs = 44,
     DescribeCluster = 60,
+    ListConfigResources = 74,
 }
 
 /// One row of the table.
@@ -79,8 +82,11 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::InitProducerId, 0, 5, 2),
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
     row(Api::DescribeConfigs, 1, 4, 4),
+    row(Api::AlterConfigs, 0, 2, 2),
     row(Api::CreatePartitions, 0, 3, 2),
+    row(Api::IncrementalAlterConfigs, 0, 1, 1),
     row(Api::DescribeCluster, 0, 2, 0),
+    row(Api::ListConfigResources, 0, 1, 0),
 ];
 
 /// Every feature that is implemented; one row each.
@@ -229,7 +235,7 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 37, 60]);
+        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 74]);
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
@@ -259,8 +265,11 @@ mod tests {
                 (0, 5, 2),
                 (2, 4, 4),
                 (1, 4, 4),
+                (0, 2, 2),
                 (0, 3, 2),
+                (0, 1, 1),
                 (0, 2, 0),
+                (0, 1, 0),
             ]
         );
         assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));

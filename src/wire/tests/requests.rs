@@ -28,6 +28,8 @@ use crate::limits::REQUEST_UNKNOWN_TAGS_MAX;
 use crate::wire::decode::Request;
 use crate::wire::versions::Api;
 
+mod admin;
+
 pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
     random.tags_left = REQUEST_UNKNOWN_TAGS_MAX;
     let mut of = Of { version, random };
@@ -40,12 +42,19 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
+        Api::AlterConfigs => Request::AlterConfigs(of.alter_configs(flexible)),
         Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
+        Api::IncrementalAlterConfigs => {
+            Request::IncrementalAlterConfigs(of.incremental_alter_configs(flexible))
+        }
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+        Api::ListConfigResources => {
+            Request::ListConfigResources(of.list_config_resources(flexible))
+        }
     }
 }
 
