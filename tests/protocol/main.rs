@@ -12,6 +12,7 @@ mod cluster;
 mod calls;
 
 mod codecs;
+mod configs;
 mod fetch;
 mod handshake;
 mod idempotence;
