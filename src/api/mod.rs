@@ -19,21 +19,30 @@ use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
 pub mod alter_configs;
+pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_log_dirs;
+pub mod describe_quorum;
+pub mod describe_topic_partitions;
+pub mod elect_leaders;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod list_config_resources;
 pub mod list_offsets;
+pub mod list_partition_reassignments;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod unregister_broker;
+pub mod update_features;
 
 /// What becomes of a request.
 pub enum Answer {
@@ -133,6 +142,15 @@ pub fn overlaps(api: Api) -> bool {
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
         | Api::ListConfigResources
+        | Api::AlterReplicaLogDirs
+        | Api::DescribeLogDirs
+        | Api::ElectLeaders
+        | Api::AlterPartitionReassignments
+        | Api::ListPartitionReassignments
+        | Api::DescribeQuorum
+        | Api::UpdateFeatures
+        | Api::UnregisterBroker
+        | Api::DescribeTopicPartitions
         | Api::DescribeCluster => true,
         // These may change the catalog or hand out something.
         Api::Metadata
@@ -207,6 +225,33 @@ pub async fn handle(
         }
         Request::ListConfigResources(request) => {
             Answer::Now(list_config_resources::handle(&shard, &header, &request))
+        }
+        Request::AlterReplicaLogDirs(request) => {
+            Answer::Now(alter_replica_log_dirs::handle(&shard, &header, &request))
+        }
+        Request::DescribeLogDirs(request) => {
+            Answer::Later(Box::pin(describe_log_dirs::handle(shard, header, request)))
+        }
+        Request::ElectLeaders(request) => {
+            Answer::Now(elect_leaders::handle(&shard, &header, &request))
+        }
+        Request::AlterPartitionReassignments(request) => {
+            Answer::Now(alter_partition_reassignments::handle(&shard, &header, &request))
+        }
+        Request::ListPartitionReassignments(request) => {
+            Answer::Now(list_partition_reassignments::handle(&shard, &header, &request))
+        }
+        Request::DescribeQuorum(request) => {
+            Answer::Now(describe_quorum::handle(&shard, &header, &request))
+        }
+        Request::UpdateFeatures(request) => {
+            Answer::Now(update_features::handle(&shard, &header, &request))
+        }
+        Request::UnregisterBroker(request) => {
+            Answer::Now(unregister_broker::handle(&shard, &header, &request))
+        }
+        Request::DescribeTopicPartitions(request) => {
+            Answer::Now(describe_topic_partitions::handle(&shard, &header, &request))
         }
         Request::DescribeCluster(request) => {
             Answer::Now(describe_cluster::handle(&shard, &header, &request))

@@ -105,6 +105,7 @@ pub struct Image {
     next_producer_id: i64,
     next_preferred: u16,
     extra_ports: Arc<Vec<u16>>,
+    changes: i64,
 }
 
 impl Image {
@@ -124,6 +125,7 @@ impl Image {
             next_producer_id: 0,
             next_preferred: 0,
             extra_ports: Arc::default(),
+            changes: 0,
         }
     }
 
@@ -229,6 +231,12 @@ impl Image {
         &self.extra_ports
     }
 
+    /// Counts all changes of the catalog, over restarts too.
+    #[must_use]
+    pub fn changes(&self) -> i64 {
+        self.changes
+    }
+
     /// Partitions owned by each of `shards`.
     #[must_use]
     pub fn partitions_per_shard(&self, shards: u16) -> Vec<u64> {
@@ -307,11 +315,14 @@ impl Image {
             levels: (*self.features).clone(),
             epoch: self.features_epoch,
         });
+        records.push(Record::ChangesCounted { count: self.changes });
         records
     }
 
     fn change(&mut self, record: &Record) {
+        self.changes = self.changes.saturating_add(1);
         match record {
+            Record::ChangesCounted { count } => self.changes = *count,
             Record::ClusterCreated { cluster_id } => self.cluster_id = Arc::from(&**cluster_id),
             Record::TopicCreated { name, id, preferred, overrides, next_preferred } => {
                 self.next_preferred = *next_preferred;

@@ -109,6 +109,11 @@ pub enum Record {
         /// Number of changes.
         epoch: i64,
     },
+    /// How many changes the catalog has seen; only in snapshots, as the last record.
+    ChangesCounted {
+        /// Their number.
+        count: i64,
+    },
     /// A deleted topic that something may still name; only in snapshots.
     TombstoneKept {
         /// The deleted topic.
@@ -285,6 +290,7 @@ mod tests {
                     partitions: 3,
                     name_freed: true,
                 },
+                Record::ChangesCounted { count: 12 },
             ],
         ]
     }

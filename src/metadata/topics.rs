@@ -364,7 +364,8 @@ fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
 }
 
 /// A refusal with its sentence.
-pub(super) fn refuse(code: ErrorCode, message: &str) -> PlanError {
+#[must_use]
+pub fn refuse(code: ErrorCode, message: &str) -> PlanError {
     PlanError { code, message: Some(message.to_owned()) }
 }
 
@@ -518,7 +519,10 @@ fn place_assigned(
 }
 
 /// Checks the node ids of one partition and returns the first.
-fn check_assignment(
+///
+/// # Errors
+/// Kafka's sentence, with INVALID_REPLICA_ASSIGNMENT.
+pub fn check_assignment(
     replicas: &[i32],
     broker: &BrokerConfig,
     factor: Option<usize>,

@@ -163,6 +163,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::EpochEnds(queries) => {
             Reply::EpochEnds(queries.iter().map(|query| offsets::epoch_end(shard, query)).collect())
         }
+        Operation::LogSizes => Reply::LogSizes(
+            shard.partitions().iter().map(|partition| partition.log_size()).collect(),
+        ),
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
         }
@@ -180,7 +183,8 @@ fn lane_of(operation: &Operation) -> Lane {
         Operation::Append(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
-        | Operation::EpochEnds(_) => Lane::Request,
+        | Operation::EpochEnds(_)
+        | Operation::LogSizes => Lane::Request,
         Operation::Watch { .. }
         | Operation::Catalog(_)
         | Operation::Publish(_)

@@ -67,6 +67,8 @@ pub enum Operation {
     ListOffsets(Vec<OffsetQuery>),
     /// Answer OffsetForLeaderEpoch for these.
     EpochEnds(Vec<EpochQuery>),
+    /// Tell how large the logs of all partitions are.
+    LogSizes,
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -88,6 +90,8 @@ pub enum Reply {
     Offsets(Vec<OffsetAnswer>),
     /// To [`Operation::EpochEnds`], one per query.
     EpochEnds(Vec<EpochAnswer>),
+    /// To [`Operation::LogSizes`], one per partition.
+    LogSizes(Vec<LogSize>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.
@@ -224,6 +228,15 @@ pub struct EpochAnswer {
     pub epoch: LeaderEpoch,
     /// Its end, -1 if unknown.
     pub end_offset: Offset,
+}
+
+/// How large one log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogSize {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// Bytes of its batches.
+    pub bytes: u64,
 }
 
 /// A change of the catalog.

@@ -5,11 +5,13 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, FetchRequest,
-    FindCoordinatorRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest,
-    ListConfigResourcesRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
+    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest, DescribeQuorumRequest,
+    DescribeTopicPartitionsRequest, ElectLeadersRequest, FetchRequest, FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListConfigResourcesRequest,
+    ListOffsetsRequest, ListPartitionReassignmentsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -33,10 +35,19 @@ pub enum Request {
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     DescribeConfigs(DescribeConfigsRequest),
     AlterConfigs(AlterConfigsRequest),
+    AlterReplicaLogDirs(AlterReplicaLogDirsRequest),
+    DescribeLogDirs(DescribeLogDirsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    ElectLeaders(ElectLeadersRequest),
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
+    AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
+    ListPartitionReassignments(ListPartitionReassignmentsRequest),
+    DescribeQuorum(DescribeQuorumRequest),
+    UpdateFeatures(UpdateFeaturesRequest),
     DescribeCluster(DescribeClusterRequest),
+    UnregisterBroker(UnregisterBrokerRequest),
     ListConfigResources(ListConfigResourcesRequest),
+    DescribeTopicPartitions(DescribeTopicPartitionsRequest),
 }
 
 /// Why a body is not a request.
@@ -79,12 +90,27 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::AlterConfigs => Request::AlterConfigs(decode_as(api, version, body)?),
+        Api::AlterReplicaLogDirs => Request::AlterReplicaLogDirs(decode_as(api, version, body)?),
+        Api::DescribeLogDirs => Request::DescribeLogDirs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
+        Api::ElectLeaders => Request::ElectLeaders(decode_as(api, version, body)?),
         Api::IncrementalAlterConfigs => {
             Request::IncrementalAlterConfigs(decode_as(api, version, body)?)
         }
+        Api::AlterPartitionReassignments => {
+            Request::AlterPartitionReassignments(decode_as(api, version, body)?)
+        }
+        Api::ListPartitionReassignments => {
+            Request::ListPartitionReassignments(decode_as(api, version, body)?)
+        }
+        Api::DescribeQuorum => Request::DescribeQuorum(decode_as(api, version, body)?),
+        Api::UpdateFeatures => Request::UpdateFeatures(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+        Api::UnregisterBroker => Request::UnregisterBroker(decode_as(api, version, body)?),
         Api::ListConfigResources => Request::ListConfigResources(decode_as(api, version, body)?),
+        Api::DescribeTopicPartitions => {
+            Request::DescribeTopicPartitions(decode_as(api, version, body)?)
+        }
     })
 }
 

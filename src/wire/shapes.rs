@@ -26,10 +26,19 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
         Api::AlterConfigs => &ALTER_CONFIGS,
+        Api::AlterReplicaLogDirs => &ALTER_REPLICA_LOG_DIRS,
+        Api::DescribeLogDirs => &DESCRIBE_LOG_DIRS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
+        Api::ElectLeaders => &ELECT_LEADERS,
         Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
+        Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,
+        Api::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
+        Api::DescribeQuorum => &DESCRIBE_QUORUM,
+        Api::UpdateFeatures => &UPDATE_FEATURES,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::UnregisterBroker => &UNREGISTER_BROKER,
         Api::ListConfigResources => &LIST_CONFIG_RESOURCES,
+        Api::DescribeTopicPartitions => &DESCRIBE_TOPIC_PARTITIONS,
     }
 }
 
@@ -296,6 +305,121 @@ static LIST_CONFIG_RESOURCES: Shape = Shape {
     ]),
     flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_TOPIC_PARTITIONS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+        ]))),
+        INT32, // most partitions
+        Field::nested(&structure(&[
+            text(), // first topic
+            INT32,  // its first partition
+        ]))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_QUORUM: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // topic name
+        array(&Kind::Nested(&structure(&[
+            INT32, // partition
+        ]))),
+    ])))]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static UPDATE_FEATURES: Shape = Shape {
+    body: structure(&[
+        INT32, // timeout
+        array(&Kind::Nested(&structure(&[
+            text(),           // feature
+            INT16,            // highest level
+            BOOLEAN.until(0), // allow a downgrade
+            INT8.since(1),    // upgrade type
+        ]))),
+        BOOLEAN.since(1), // validate only
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_PARTITION_REASSIGNMENTS: Shape = Shape {
+    body: structure(&[
+        INT32, // timeout
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_PARTITION_REASSIGNMENTS: Shape = Shape {
+    body: structure(&[
+        INT32,            // timeout
+        BOOLEAN.since(1), // allow another replication factor
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32,                              // partition
+                array(&Kind::Fixed(4)).nullable(0), // broker ids
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ELECT_LEADERS: Shape = Shape {
+    body: structure(&[
+        INT8.since(1), // election type
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+        INT32, // timeout
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_LOG_DIRS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(),                 // topic name
+        array(&Kind::Fixed(4)), // partitions
+    ])))
+    .nullable(0)]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_REPLICA_LOG_DIRS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // path
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ]))),
+    ])))]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static UNREGISTER_BROKER: Shape = Shape {
+    body: structure(&[
+        INT32, // broker id
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
 };
 
 const fn structure(fields: &'static [Field]) -> Structure {

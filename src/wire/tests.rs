@@ -122,10 +122,19 @@ fn encoded(request: &Request, version: i16) -> Bytes {
         Request::OffsetForLeaderEpoch(request) => of(request, version),
         Request::DescribeConfigs(request) => of(request, version),
         Request::AlterConfigs(request) => of(request, version),
+        Request::AlterReplicaLogDirs(request) => of(request, version),
+        Request::DescribeLogDirs(request) => of(request, version.min(4)),
         Request::CreatePartitions(request) => of(request, version),
+        Request::ElectLeaders(request) => of(request, version),
         Request::IncrementalAlterConfigs(request) => of(request, version),
+        Request::AlterPartitionReassignments(request) => of(request, version),
+        Request::ListPartitionReassignments(request) => of(request, version),
+        Request::DescribeQuorum(request) => of(request, version),
+        Request::UpdateFeatures(request) => of(request, version),
         Request::DescribeCluster(request) => of(request, version),
+        Request::UnregisterBroker(request) => of(request, version),
         Request::ListConfigResources(request) => of(request, version),
+        Request::DescribeTopicPartitions(request) => of(request, version),
     }
 }
 
@@ -257,10 +266,23 @@ fn headers_and_ranges_agree_with_the_codec() {
             Api::OffsetForLeaderEpoch => compare::<OffsetForLeaderEpochRequest>(row.api),
             Api::DescribeConfigs => compare::<DescribeConfigsRequest>(row.api),
             Api::AlterConfigs => compare::<AlterConfigsRequest>(row.api),
+            Api::AlterReplicaLogDirs => compare::<AlterReplicaLogDirsRequest>(row.api),
+            Api::DescribeLogDirs => compare::<DescribeLogDirsRequest>(row.api),
             Api::CreatePartitions => compare::<CreatePartitionsRequest>(row.api),
+            Api::ElectLeaders => compare::<ElectLeadersRequest>(row.api),
             Api::IncrementalAlterConfigs => compare::<IncrementalAlterConfigsRequest>(row.api),
+            Api::AlterPartitionReassignments => {
+                compare::<AlterPartitionReassignmentsRequest>(row.api)
+            }
+            Api::ListPartitionReassignments => {
+                compare::<ListPartitionReassignmentsRequest>(row.api)
+            }
+            Api::DescribeQuorum => compare::<DescribeQuorumRequest>(row.api),
+            Api::UpdateFeatures => compare::<UpdateFeaturesRequest>(row.api),
             Api::DescribeCluster => compare::<DescribeClusterRequest>(row.api),
+            Api::UnregisterBroker => compare::<UnregisterBrokerRequest>(row.api),
             Api::ListConfigResources => compare::<ListConfigResourcesRequest>(row.api),
+            Api::DescribeTopicPartitions => compare::<DescribeTopicPartitionsRequest>(row.api),
         }
     }
 }

@@ -30,10 +30,19 @@ pub enum Api {
     OffsetForLeaderEpoch = 23,
     DescribeConfigs = 32,
     AlterConfigs = 33,
+    AlterReplicaLogDirs = 34,
+    DescribeLogDirs = 35,
     CreatePartitions = 37,
+    ElectLeaders = 43,
     IncrementalAlterConfigs = 44,
+    AlterPartitionReassignments = 45,
+    ListPartitionReassignments = 46,
+    DescribeQuorum = 55,
+    UpdateFeatures = 57,
     DescribeCluster = 60,
+    UnregisterBroker = 64,
     ListConfigResources = 74,
+    DescribeTopicPartitions = 75,
 }
 
 /// One row of the table.
@@ -83,10 +92,20 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::OffsetForLeaderEpoch, 2, 4, 4),
     row(Api::DescribeConfigs, 1, 4, 4),
     row(Api::AlterConfigs, 0, 2, 2),
+    row(Api::AlterReplicaLogDirs, 1, 2, 2),
+    // 5 only adds whether a directory is cordoned, and is written by hand.
+    ApiRow { codec_max: 4, ..row(Api::DescribeLogDirs, 1, 5, 2) },
     row(Api::CreatePartitions, 0, 3, 2),
+    row(Api::ElectLeaders, 0, 2, 2),
     row(Api::IncrementalAlterConfigs, 0, 1, 1),
+    row(Api::AlterPartitionReassignments, 0, 1, 0),
+    row(Api::ListPartitionReassignments, 0, 0, 0),
+    row(Api::DescribeQuorum, 0, 2, 0),
+    row(Api::UpdateFeatures, 0, 2, 0),
     row(Api::DescribeCluster, 0, 2, 0),
+    row(Api::UnregisterBroker, 0, 0, 0),
     row(Api::ListConfigResources, 0, 1, 0),
+    row(Api::DescribeTopicPartitions, 0, 0, 0),
 ];
 
 /// Every feature that is implemented; one row each.
@@ -235,7 +254,13 @@ mod tests {
     #[test]
     fn the_table_is_ordered_and_found_by_key() {
         let keys: Vec<i16> = SERVED.iter().map(|row| row.api.key()).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 74]);
+        assert_eq!(
+            keys,
+            [
+                0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 32, 33, 34, 35, 37, 43, 44, 45, 46, 55, 57, 60,
+                64, 74, 75
+            ]
+        );
         for row in SERVED {
             assert_eq!(Api::from_key(row.api.key()), Some(row.api));
             assert_eq!(row.api.row().api, row.api);
@@ -266,10 +291,19 @@ mod tests {
                 (2, 4, 4),
                 (1, 4, 4),
                 (0, 2, 2),
+                (1, 2, 2),
+                (1, 5, 2),
                 (0, 3, 2),
+                (0, 2, 2),
                 (0, 1, 1),
-                (0, 2, 0),
                 (0, 1, 0),
+                (0, 0, 0),
+                (0, 2, 0),
+                (0, 2, 0),
+                (0, 2, 0),
+                (0, 0, 0),
+                (0, 1, 0),
+                (0, 0, 0),
             ]
         );
         assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));

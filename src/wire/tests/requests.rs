@@ -43,17 +43,34 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
         Api::AlterConfigs => Request::AlterConfigs(of.alter_configs(flexible)),
+        Api::AlterReplicaLogDirs => {
+            Request::AlterReplicaLogDirs(of.alter_replica_log_dirs(flexible))
+        }
+        Api::DescribeLogDirs => Request::DescribeLogDirs(of.describe_log_dirs(flexible)),
         Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
+        Api::ElectLeaders => Request::ElectLeaders(of.elect_leaders(flexible)),
         Api::IncrementalAlterConfigs => {
             Request::IncrementalAlterConfigs(of.incremental_alter_configs(flexible))
         }
+        Api::AlterPartitionReassignments => {
+            Request::AlterPartitionReassignments(of.alter_partition_reassignments(flexible))
+        }
+        Api::ListPartitionReassignments => {
+            Request::ListPartitionReassignments(of.list_partition_reassignments(flexible))
+        }
+        Api::DescribeQuorum => Request::DescribeQuorum(of.describe_quorum(flexible)),
+        Api::UpdateFeatures => Request::UpdateFeatures(of.update_features(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+        Api::UnregisterBroker => Request::UnregisterBroker(of.unregister_broker(flexible)),
         Api::ListConfigResources => {
             Request::ListConfigResources(of.list_config_resources(flexible))
+        }
+        Api::DescribeTopicPartitions => {
+            Request::DescribeTopicPartitions(of.describe_topic_partitions(flexible))
         }
     }
 }
