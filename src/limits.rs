@@ -98,6 +98,9 @@ pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
 /// decoding may allocate (at most 112 bytes each) well below the frame limit.
 pub const REQUEST_ELEMENTS_MAX: usize = 200_000;
 
+/// The same for the few requests whose elements take more memory each, up to 144 bytes.
+pub const REQUEST_ELEMENTS_LARGE_MAX: usize = 100_000;
+
 /// Most array elements in a request of an API that has no arrays to speak of.
 pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;
 

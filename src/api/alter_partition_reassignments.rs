@@ -18,6 +18,7 @@ use kafka_protocol::messages::alter_partition_reassignments_response::{
 use kafka_protocol::messages::{
     AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse,
 };
+use kafka_protocol::protocol::StrBytes;
 
 use super::Response;
 use super::incremental_alter_configs::told;
@@ -57,9 +58,11 @@ pub fn answer(
             .with_name(topic.name.clone())
             .with_partitions(partitions.collect())
     });
+    // Kafka has the controller answer, which says null, unless there is nothing to ask it.
+    let message = request.topics.is_empty().then(StrBytes::default);
     AlterPartitionReassignmentsResponse::default()
         .with_allow_replication_factor_change(request.allow_replication_factor_change)
-        .with_error_message(None)
+        .with_error_message(message)
         .with_responses(topics.collect())
 }
 
@@ -79,8 +82,7 @@ fn check(
         .owner(PartitionIndex(index), context.shards)
         .ok_or_else(|| unknown(format!("Unable to find partition {name}:{index}.")))?;
     let Some(replicas) = &partition.replicas else {
-        let message = "No partition reassignment is in progress.";
-        return Err(refuse(ErrorCode::NoReassignmentInProgress, message));
+        return Err(PlanError { code: ErrorCode::NoReassignmentInProgress, message: None });
     };
     let replicas: Vec<i32> = replicas.iter().map(|node| node.0).collect();
     check_assignment(&replicas, image.broker(), None)?;
@@ -102,7 +104,6 @@ fn check(
 mod tests {
     use kafka_protocol::messages::alter_partition_reassignments_request::ReassignableTopic;
     use kafka_protocol::messages::{BrokerId, TopicName};
-    use kafka_protocol::protocol::StrBytes;
 
     use super::*;
     use crate::api::metadata::tests::{catalog, context};

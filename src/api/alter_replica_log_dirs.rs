@@ -2,8 +2,8 @@
 //!
 //! Behaviour
 //! - There is one directory, the data directory: a partition is asked into it in vain, and that
-//!   succeeds. Another directory is 57; a partition that this node does not lead is 9; a topic whose
-//!   name would be too long for a second directory is 17.
+//!   succeeds. Another directory is 57; an unknown partition is 3, one that this node does not
+//!   lead 9; a topic whose name would be too long for a second directory is 17.
 //!
 //! Version notes: 2 flexible.
 
@@ -84,7 +84,8 @@ fn check(
     let owner = image.topic(name).and_then(|t| t.owner(PartitionIndex(partition), context.shards));
     match owner {
         Some(owner) if context.node_of(owner) == context.node_of(shard) => ErrorCode::None,
-        _ => ErrorCode::ReplicaNotAvailable,
+        Some(_) => ErrorCode::ReplicaNotAvailable,
+        None => ErrorCode::UnknownTopicOrPartition,
     }
 }
 
@@ -124,11 +125,11 @@ mod tests {
 
     #[test]
     fn only_the_data_directory_takes_partitions() {
-        assert_eq!(codes(&[], "/nowhere", "t"), [0, 9, 9]);
-        assert_eq!(codes(&[("advertise", "single")], "/nowhere/", "t"), [0, 0, 9]);
+        assert_eq!(codes(&[], "/nowhere", "t"), [0, 9, 3]);
+        assert_eq!(codes(&[("advertise", "single")], "/nowhere/", "t"), [0, 0, 3]);
         assert_eq!(codes(&[], "/elsewhere", "t"), [57, 57, 57]);
-        assert_eq!(codes(&[], "/nowhere", "u"), [9, 9, 9]);
-        assert_eq!(codes(&[], "/nowhere", &"n".repeat(213)), [9, 9, 9]);
+        assert_eq!(codes(&[], "/nowhere", "u"), [3, 3, 3]);
+        assert_eq!(codes(&[], "/nowhere", &"n".repeat(213)), [3, 3, 3]);
         assert_eq!(codes(&[], "/elsewhere", &"n".repeat(214)), [17, 17, 17]);
     }
 }

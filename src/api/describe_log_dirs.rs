@@ -68,8 +68,11 @@ pub fn answer(
     sizes: &[LogSize],
 ) -> DescribeLogDirsResult {
     let asked: Option<HashSet<(&str, i32)>> = request.topics.as_ref().map(|topics| {
-        let of = |topic: &kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic| topic.partitions.clone();
-        topics.iter().flat_map(|topic| of(topic).into_iter().map(|index| (topic.topic.as_str(), index))).collect()
+        let mut asked = HashSet::new();
+        for topic in topics {
+            asked.extend(topic.partitions.iter().map(|&index| (topic.topic.as_str(), index)));
+        }
+        asked
     });
     let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
     for size in sizes {

@@ -2,10 +2,10 @@
 //!
 //! Behaviour
 //! - Shard 0 writes the catalog, so node 0 is the one voter and its leader, in an epoch that counts
-//!   starts. The other nodes, where there are any, have every change when it is answered: observers
-//!   that lack nothing. The high watermark counts the changes of the catalog.
-//! - Only partition 0 of `__cluster_metadata` exists; a request for anything else, or for more, gets
-//!   3 for each of its partitions.
+//!   starts. The other nodes, where there are any, have every change when it is answered:
+//!   observers that lack nothing. The high watermark counts the changes of the catalog.
+//! - Only partition 0 of `__cluster_metadata` exists; a request for anything else, or for more,
+//!   gets 3 for each of its partitions.
 //! - Node 0 is told with the address that clients find it at; directories have no id.
 //!
 //! Version notes: 0 of KIP-595; 1 times of fetching (KIP-836); 2 nodes, directories, messages

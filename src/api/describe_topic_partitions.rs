@@ -1,4 +1,4 @@
-//! DescribeTopicPartitions (key 75), version 0.
+//! DescribeTopicPartitions (key 75), versions 0-0.
 //!
 //! Behaviour
 //! - Topics by name, each once; no topics in the request are all there are. A page ends when it has

@@ -1,4 +1,4 @@
-//! ListPartitionReassignments (key 46), version 0.
+//! ListPartitionReassignments (key 46), versions 0-0.
 //!
 //! Behaviour
 //! - Partitions do not move between brokers, so nothing is ever under way: no topics, whatever is

@@ -18,19 +18,29 @@ use crate::wire::encode;
 use crate::wire::header::RequestHeader;
 use crate::wire::versions::Api;
 
+pub mod alter_client_quotas;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
 pub mod alter_replica_log_dirs;
+pub mod alter_user_scram_credentials;
 pub mod api_versions;
+pub mod create_acls;
+pub mod create_delegation_token;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delete_acls;
 pub mod delete_topics;
+pub mod describe_acls;
+pub mod describe_client_quotas;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_delegation_token;
 pub mod describe_log_dirs;
 pub mod describe_quorum;
 pub mod describe_topic_partitions;
+pub mod describe_user_scram_credentials;
 pub mod elect_leaders;
+pub mod expire_delegation_token;
 pub mod fetch;
 pub mod find_coordinator;
 pub mod incremental_alter_configs;
@@ -41,6 +51,7 @@ pub mod list_partition_reassignments;
 pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod renew_delegation_token;
 pub mod unregister_broker;
 pub mod update_features;
 
@@ -151,6 +162,15 @@ pub fn overlaps(api: Api) -> bool {
         | Api::UpdateFeatures
         | Api::UnregisterBroker
         | Api::DescribeTopicPartitions
+        | Api::DescribeAcls
+        | Api::CreateAcls
+        | Api::DeleteAcls
+        | Api::CreateDelegationToken
+        | Api::RenewDelegationToken
+        | Api::ExpireDelegationToken
+        | Api::DescribeDelegationToken
+        | Api::DescribeClientQuotas
+        | Api::DescribeUserScramCredentials
         | Api::DescribeCluster => true,
         // These may change the catalog or hand out something.
         Api::Metadata
@@ -160,6 +180,8 @@ pub fn overlaps(api: Api) -> bool {
         | Api::DeleteTopics
         | Api::AlterConfigs
         | Api::IncrementalAlterConfigs
+        | Api::AlterClientQuotas
+        | Api::AlterUserScramCredentials
         | Api::InitProducerId => false,
     }
 }
@@ -217,44 +239,88 @@ pub async fn handle(
         Request::DescribeConfigs(request) => {
             Answer::Now(describe_configs::handle(&shard, &header, &request))
         }
-        Request::AlterConfigs(request) => {
-            Answer::Later(Box::pin(alter_configs::handle(shard, header, request)))
-        }
-        Request::IncrementalAlterConfigs(request) => {
-            Answer::Later(Box::pin(incremental_alter_configs::handle(shard, header, request)))
-        }
-        Request::ListConfigResources(request) => {
-            Answer::Now(list_config_resources::handle(&shard, &header, &request))
-        }
-        Request::AlterReplicaLogDirs(request) => {
-            Answer::Now(alter_replica_log_dirs::handle(&shard, &header, &request))
-        }
-        Request::DescribeLogDirs(request) => {
-            Answer::Later(Box::pin(describe_log_dirs::handle(shard, header, request)))
-        }
-        Request::ElectLeaders(request) => {
-            Answer::Now(elect_leaders::handle(&shard, &header, &request))
-        }
-        Request::AlterPartitionReassignments(request) => {
-            Answer::Now(alter_partition_reassignments::handle(&shard, &header, &request))
-        }
-        Request::ListPartitionReassignments(request) => {
-            Answer::Now(list_partition_reassignments::handle(&shard, &header, &request))
-        }
-        Request::DescribeQuorum(request) => {
-            Answer::Now(describe_quorum::handle(&shard, &header, &request))
-        }
-        Request::UpdateFeatures(request) => {
-            Answer::Now(update_features::handle(&shard, &header, &request))
-        }
-        Request::UnregisterBroker(request) => {
-            Answer::Now(unregister_broker::handle(&shard, &header, &request))
-        }
-        Request::DescribeTopicPartitions(request) => {
-            Answer::Now(describe_topic_partitions::handle(&shard, &header, &request))
-        }
         Request::DescribeCluster(request) => {
             Answer::Now(describe_cluster::handle(&shard, &header, &request))
         }
+        request => administer(&shard, header, request),
     })
+}
+
+/// Starts a request about the cluster and how it is configured.
+fn administer(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
+    match request {
+        Request::AlterConfigs(request) => {
+            Answer::Later(Box::pin(alter_configs::handle(Rc::clone(shard), header, request)))
+        }
+        Request::IncrementalAlterConfigs(request) => Answer::Later(Box::pin(
+            incremental_alter_configs::handle(Rc::clone(shard), header, request),
+        )),
+        Request::ListConfigResources(request) => {
+            Answer::Now(list_config_resources::handle(shard, &header, &request))
+        }
+        Request::AlterReplicaLogDirs(request) => {
+            Answer::Now(alter_replica_log_dirs::handle(shard, &header, &request))
+        }
+        Request::DescribeLogDirs(request) => {
+            Answer::Later(Box::pin(describe_log_dirs::handle(Rc::clone(shard), header, request)))
+        }
+        Request::ElectLeaders(request) => {
+            Answer::Now(elect_leaders::handle(shard, &header, &request))
+        }
+        Request::AlterPartitionReassignments(request) => {
+            Answer::Now(alter_partition_reassignments::handle(shard, &header, &request))
+        }
+        Request::ListPartitionReassignments(request) => {
+            Answer::Now(list_partition_reassignments::handle(shard, &header, &request))
+        }
+        Request::DescribeQuorum(request) => {
+            Answer::Now(describe_quorum::handle(shard, &header, &request))
+        }
+        Request::UpdateFeatures(request) => {
+            Answer::Now(update_features::handle(shard, &header, &request))
+        }
+        Request::UnregisterBroker(request) => {
+            Answer::Now(unregister_broker::handle(shard, &header, &request))
+        }
+        Request::DescribeTopicPartitions(request) => {
+            Answer::Now(describe_topic_partitions::handle(shard, &header, &request))
+        }
+        request => secure(shard, header, request),
+    }
+}
+
+/// Starts a request about who may do what, and how much of it.
+fn secure(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
+    match request {
+        Request::DescribeAcls(request) => {
+            Answer::Now(describe_acls::handle(shard, &header, &request))
+        }
+        Request::CreateAcls(request) => Answer::Now(create_acls::handle(shard, &header, &request)),
+        Request::DeleteAcls(request) => Answer::Now(delete_acls::handle(shard, &header, &request)),
+        Request::CreateDelegationToken(request) => {
+            Answer::Now(create_delegation_token::handle(shard, &header, &request))
+        }
+        Request::RenewDelegationToken(request) => {
+            Answer::Now(renew_delegation_token::handle(shard, &header, &request))
+        }
+        Request::ExpireDelegationToken(request) => {
+            Answer::Now(expire_delegation_token::handle(shard, &header, &request))
+        }
+        Request::DescribeDelegationToken(request) => {
+            Answer::Now(describe_delegation_token::handle(shard, &header, &request))
+        }
+        Request::DescribeClientQuotas(request) => {
+            Answer::Now(describe_client_quotas::handle(shard, &header, &request))
+        }
+        Request::AlterClientQuotas(request) => {
+            Answer::Later(Box::pin(alter_client_quotas::handle(Rc::clone(shard), header, request)))
+        }
+        Request::DescribeUserScramCredentials(request) => {
+            Answer::Now(describe_user_scram_credentials::handle(shard, &header, &request))
+        }
+        Request::AlterUserScramCredentials(request) => Answer::Later(Box::pin(
+            alter_user_scram_credentials::handle(Rc::clone(shard), header, request),
+        )),
+        _ => unreachable!("a request of another kind is started by `handle`"),
+    }
 }

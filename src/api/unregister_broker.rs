@@ -1,4 +1,4 @@
-//! UnregisterBroker (key 64), version 0.
+//! UnregisterBroker (key 64), versions 0-0.
 //!
 //! Behaviour
 //! - Brokers come and go with the shards of the process. An id that no node has is 102.

@@ -2,9 +2,9 @@
 //!
 //! Behaviour
 //! - A broker runs its features at one level each: those of the table in
-//!   [`crate::wire::versions`]. Asking for that level succeeds. Anything else is 95, in Kafka's words
-//!   where Kafka refuses it too. **deviation**: other levels of the supported range are refused as
-//!   well.
+//!   [`crate::wire::versions`]. Asking for that level succeeds. Anything else is 95, in Kafka's
+//!   words where Kafka refuses it too. **deviation**: other levels of the supported range are
+//!   refused as well.
 //! - All features of a request fail together: the sentence names the first that had an error.
 //! - `validate_only` (v1+) makes no difference, as nothing ever changes.
 //!
@@ -76,10 +76,11 @@ fn check(update: &FeatureUpdateKey, node: i32) -> Result<(), String> {
     }
     let feature = FEATURES.iter().find(|feature| feature.name == update.feature.as_str());
     let Some(feature) = feature else {
-        if level == 0 {
-            return Ok(());
-        }
-        return Err(format!("Local controller {node} does not support this feature."));
+        let name = update.feature.as_str();
+        return Err(match level {
+            0 => format!("Feature {name} not found."),
+            _ => format!("Local controller {node} does not support this feature."),
+        });
     };
     let is_upgrade = update.upgrade_type == UPGRADE;
     if level < feature.min || level > feature.max {
@@ -89,7 +90,7 @@ fn check(update: &FeatureUpdateKey, node: i32) -> Result<(), String> {
     if level < feature.finalized && is_upgrade {
         return Err(
             "Can't downgrade the version of this feature without setting the upgrade type \
-                    to either safe or unsafe downgrade."
+                    to either safe or unsafe\x20downgrade."
                 .to_owned(),
         );
     }
@@ -143,6 +144,7 @@ mod tests {
             (("metadata.version", 31, 1), "Local controller 2 only supports versions 7-30"),
             (("metadata.version", 6, 2), "Local controller 2 only supports versions 7-30"),
             (("no.such", 1, 1), "Local controller 2 does not support this feature."),
+            (("no.such", 0, 1), "Feature no.such not found."),
             (("metadata.version", -1, 1), "A feature version cannot be less than 0."),
             (
                 ("metadata.version", 29, 0),

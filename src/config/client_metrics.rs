@@ -86,12 +86,6 @@ pub fn describe(settings: &BTreeMap<String, String>) -> Vec<DescribedConfig> {
         .collect()
 }
 
-/// Whether a setting is a list, to which IncrementalAlterConfigs may append; `None` if unknown.
-#[must_use]
-pub fn is_list(name: &str) -> Option<bool> {
-    row(name).map(|key| key.kind == Kind::List)
-}
-
 fn row(name: &str) -> Option<&'static MetricsKey> {
     METRICS_KEYS.iter().find(|key| key.name == name)
 }
@@ -125,14 +119,14 @@ static METRICS_KEYS: &[MetricsKey] = &[
         name: MATCH,
         kind: Kind::List,
         default: "",
-        bounds: Bounds::Distinct,
+        bounds: Bounds::Any,
         doc: "Which clients: `parameter=pattern`, all of which have to match.",
     },
     MetricsKey {
         name: "metrics",
         kind: Kind::List,
         default: "",
-        bounds: Bounds::Distinct,
+        bounds: Bounds::Any,
         doc: "Prefixes of the names of the metrics that are wanted; `*` is all.",
     },
 ];

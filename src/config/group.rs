@@ -131,45 +131,23 @@ mod tests {
         const HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
         check(&[], Ok(()));
         check(&[(SESSION, "45000"), (HEARTBEAT, "15000")], Ok(()));
-        check(
-            &[("share.session.timeout.ms", "1")],
-            Err("Unknown group config name: share.session.timeout.ms"),
-        );
-        check(
-            &[(SESSION, "x")],
-            Err(
-                "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT",
-            ),
-        );
-        check(
-            &[(SESSION, "0")],
-            Err(
-                "Invalid value 0 for configuration consumer.session.timeout.ms: Value must be at least 1",
-            ),
-        );
-        for (name, value, expected) in [
-            (
-                SESSION,
-                "44999",
-                "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
-            ),
-            (
-                SESSION,
-                "60001",
-                "consumer.session.timeout.ms must be less than or equal to group.consumer.max.session.timeout.ms",
-            ),
-            (
-                HEARTBEAT,
-                "4999",
-                "consumer.heartbeat.interval.ms must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
-            ),
-            (
-                HEARTBEAT,
-                "15001",
-                "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
-            ),
+        let unknown = "share.session.timeout.ms";
+        check(&[(unknown, "1")], Err(&format!("Unknown group config name: {unknown}")));
+        for (value, reason) in
+            [("x", "Not a number of type INT"), ("0", "Value must be at least 1")]
+        {
+            let sentence = format!("Invalid value {value} for configuration {SESSION}: {reason}");
+            check(&[(SESSION, value)], Err(&sentence));
+        }
+        for (name, value, order, bound) in [
+            (SESSION, "44999", "greater", "min.session.timeout.ms"),
+            (SESSION, "60001", "less", "max.session.timeout.ms"),
+            (HEARTBEAT, "4999", "greater", "min.heartbeat.interval.ms"),
+            (HEARTBEAT, "15001", "less", "max.heartbeat.interval.ms"),
         ] {
-            check(&[(name, value)], Err(expected));
+            let bound = format!("group.consumer.{bound}");
+            let sentence = format!("{name} must be {order} than or equal to {bound}");
+            check(&[(name, value)], Err(&sentence));
         }
     }
 

@@ -9,7 +9,9 @@ use crate::limits::CATALOG_RECORDS_PER_REQUEST_MAX;
 
 use super::configs::{self, AlterResource};
 use super::image::Image;
+use super::quotas::{self, AlterQuotas};
 use super::records::Record;
+use super::scram::{self, ScramDeletion, ScramUpsertion};
 use super::topics::{PlanError, refuse};
 
 /// What is to be altered.
@@ -23,6 +25,20 @@ pub enum Alteration {
         resources: Vec<AlterResource>,
         /// Check only.
         validate_only: bool,
+    },
+    /// Client quotas.
+    Quotas {
+        /// What to set.
+        entries: Vec<AlterQuotas>,
+        /// Check only.
+        validate_only: bool,
+    },
+    /// SCRAM credentials; one answer per user.
+    Scram {
+        /// What to remove.
+        deletions: Vec<ScramDeletion>,
+        /// What to set.
+        upsertions: Vec<ScramUpsertion>,
     },
 }
 
@@ -44,6 +60,12 @@ impl Alteration {
             Alteration::Configs { node, resources, validate_only } => {
                 (configs::plan(image, *node, resources, &mut records), *validate_only)
             }
+            Alteration::Quotas { entries, validate_only } => {
+                (quotas::plan(image, entries, &mut records), *validate_only)
+            }
+            Alteration::Scram { deletions, upsertions } => {
+                (scram::plan(image, deletions, upsertions, &mut records), false)
+            }
         };
         if records.len() > CATALOG_RECORDS_PER_REQUEST_MAX {
             let message = "Unable to perform excessively large batch operation.";
@@ -62,6 +84,10 @@ impl Alteration {
     pub fn entries(&self) -> usize {
         match self {
             Alteration::Configs { resources, .. } => resources.len(),
+            Alteration::Quotas { entries, .. } => entries.len(),
+            Alteration::Scram { deletions, upsertions } => {
+                scram::users(deletions, upsertions).len()
+            }
         }
     }
 }

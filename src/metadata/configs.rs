@@ -198,7 +198,6 @@ fn default_list(resource_type: i8, name: &str, operation: i8) -> Result<String, 
         if operation == APPEND { ("APPEND", "append") } else { ("SUBTRACT", "subtract") };
     let (is_list, default) = match resource_type {
         RESOURCE_TOPIC => (topic::is_list(name), topic::default_text(name).map(str::to_owned)),
-        RESOURCE_CLIENT_METRICS => (client_metrics::is_list(name), None),
         RESOURCE_BROKER => {
             let Some(row) = key(name) else {
                 let message = format!("Unknown config name: {name}");

@@ -13,6 +13,8 @@ pub mod alter;
 pub mod configs;
 pub mod image;
 mod placement;
+pub mod quotas;
 pub mod records;
+pub mod scram;
 pub mod store;
 pub mod topics;

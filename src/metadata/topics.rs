@@ -567,7 +567,8 @@ fn more_partitions(
     request: &CreatePartitions,
     budget: &mut usize,
 ) -> Result<(TopicId, Vec<u16>), PlanError> {
-    let topic = image.topic(&request.name).ok_or_else(unknown_topic)?;
+    let unknown = PlanError { code: ErrorCode::UnknownTopicOrPartition, message: None };
+    let topic = image.topic(&request.name).ok_or(unknown)?;
     let present = topic.partition_count();
     if request.count == present {
         let message = format!("Topic already has {present} partition(s).");

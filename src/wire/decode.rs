@@ -5,13 +5,17 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
-    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest, DescribeQuorumRequest,
-    DescribeTopicPartitionsRequest, ElectLeadersRequest, FetchRequest, FindCoordinatorRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListConfigResourcesRequest,
-    ListOffsetsRequest, ListPartitionReassignmentsRequest, MetadataRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest, UnregisterBrokerRequest, UpdateFeaturesRequest,
+    AlterClientQuotasRequest, AlterConfigsRequest, AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest, AlterUserScramCredentialsRequest, ApiVersionsRequest,
+    CreateAclsRequest, CreateDelegationTokenRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteAclsRequest, DeleteTopicsRequest, DescribeAclsRequest, DescribeClientQuotasRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeDelegationTokenRequest,
+    DescribeLogDirsRequest, DescribeQuorumRequest, DescribeTopicPartitionsRequest,
+    DescribeUserScramCredentialsRequest, ElectLeadersRequest, ExpireDelegationTokenRequest,
+    FetchRequest, FindCoordinatorRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest,
+    ListConfigResourcesRequest, ListOffsetsRequest, ListPartitionReassignmentsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest, RenewDelegationTokenRequest,
+    UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -33,15 +37,26 @@ pub enum Request {
     DeleteTopics(DeleteTopicsRequest),
     InitProducerId(InitProducerIdRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    DescribeAcls(DescribeAclsRequest),
+    CreateAcls(CreateAclsRequest),
+    DeleteAcls(DeleteAclsRequest),
     DescribeConfigs(DescribeConfigsRequest),
     AlterConfigs(AlterConfigsRequest),
     AlterReplicaLogDirs(AlterReplicaLogDirsRequest),
     DescribeLogDirs(DescribeLogDirsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    CreateDelegationToken(CreateDelegationTokenRequest),
+    RenewDelegationToken(RenewDelegationTokenRequest),
+    ExpireDelegationToken(ExpireDelegationTokenRequest),
+    DescribeDelegationToken(DescribeDelegationTokenRequest),
     ElectLeaders(ElectLeadersRequest),
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
     ListPartitionReassignments(ListPartitionReassignmentsRequest),
+    DescribeClientQuotas(DescribeClientQuotasRequest),
+    AlterClientQuotas(AlterClientQuotasRequest),
+    DescribeUserScramCredentials(DescribeUserScramCredentialsRequest),
+    AlterUserScramCredentials(AlterUserScramCredentialsRequest),
     DescribeQuorum(DescribeQuorumRequest),
     UpdateFeatures(UpdateFeaturesRequest),
     DescribeCluster(DescribeClusterRequest),
@@ -88,11 +103,24 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::DeleteTopics => Request::DeleteTopics(decode_as(api, version, body)?),
         Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
+        Api::DescribeAcls => Request::DescribeAcls(decode_as(api, version, body)?),
+        Api::CreateAcls => Request::CreateAcls(decode_as(api, version, body)?),
+        Api::DeleteAcls => Request::DeleteAcls(decode_as(api, version, body)?),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
         Api::AlterConfigs => Request::AlterConfigs(decode_as(api, version, body)?),
         Api::AlterReplicaLogDirs => Request::AlterReplicaLogDirs(decode_as(api, version, body)?),
         Api::DescribeLogDirs => Request::DescribeLogDirs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
+        Api::CreateDelegationToken => {
+            Request::CreateDelegationToken(decode_as(api, version, body)?)
+        }
+        Api::RenewDelegationToken => Request::RenewDelegationToken(decode_as(api, version, body)?),
+        Api::ExpireDelegationToken => {
+            Request::ExpireDelegationToken(decode_as(api, version, body)?)
+        }
+        Api::DescribeDelegationToken => {
+            Request::DescribeDelegationToken(decode_as(api, version, body)?)
+        }
         Api::ElectLeaders => Request::ElectLeaders(decode_as(api, version, body)?),
         Api::IncrementalAlterConfigs => {
             Request::IncrementalAlterConfigs(decode_as(api, version, body)?)
@@ -102,6 +130,14 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         }
         Api::ListPartitionReassignments => {
             Request::ListPartitionReassignments(decode_as(api, version, body)?)
+        }
+        Api::DescribeClientQuotas => Request::DescribeClientQuotas(decode_as(api, version, body)?),
+        Api::AlterClientQuotas => Request::AlterClientQuotas(decode_as(api, version, body)?),
+        Api::DescribeUserScramCredentials => {
+            Request::DescribeUserScramCredentials(decode_as(api, version, body)?)
+        }
+        Api::AlterUserScramCredentials => {
+            Request::AlterUserScramCredentials(decode_as(api, version, body)?)
         }
         Api::DescribeQuorum => Request::DescribeQuorum(decode_as(api, version, body)?),
         Api::UpdateFeatures => Request::UpdateFeatures(decode_as(api, version, body)?),

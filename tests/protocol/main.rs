@@ -11,6 +11,7 @@ mod support;
 mod cluster;
 mod calls;
 
+mod admin;
 mod codecs;
 mod configs;
 mod fetch;

@@ -105,7 +105,7 @@ fn each_kind_of_change_makes_its_records() {
             &[set(4, "", "log.cleanup.policy", Some("delete,compact"))],
         ),
         (4, "3", "log.retention.ms", DELETE, None, &[]),
-        (16, "m", "metrics", SUBTRACT, Some("a"), &[set(16, "m", "metrics", Some("b"))]),
+        (16, "m", "metrics", SET, Some("b"), &[set(16, "m", "metrics", Some("b"))]),
         (16, "new", "interval.ms", SET, Some("100"), &[set(16, "new", "interval.ms", Some("100"))]),
         (
             32,
@@ -210,6 +210,8 @@ fn values_are_checked_in_kafkas_words() {
     let refused = planned(one(4, "3", "log.retention.ms", SET, "5")).expect_err("refused");
     assert_eq!(refused.0, 42);
     check_refused(one(8, "3", "kafka", SET, "INFO"), 40, "Logger kafka does not exist!");
+    let sentence = "Can't APPEND to key metrics because its type is not LIST.";
+    check_refused(one(16, "m", "metrics", APPEND, "c"), 40, sentence);
     let sentence = "Unknown client metrics configuration: no.such";
     check_refused(one(16, "m", "no.such", SET, "1"), 42, sentence);
     // A quarter of the ring, which is 16 MiB here.

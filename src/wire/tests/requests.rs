@@ -42,6 +42,9 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
+        Api::DescribeAcls => Request::DescribeAcls(of.describe_acls(flexible)),
+        Api::CreateAcls => Request::CreateAcls(of.create_acls(flexible)),
+        Api::DeleteAcls => Request::DeleteAcls(of.delete_acls(flexible)),
         Api::AlterConfigs => Request::AlterConfigs(of.alter_configs(flexible)),
         Api::AlterReplicaLogDirs => {
             Request::AlterReplicaLogDirs(of.alter_replica_log_dirs(flexible))
@@ -52,6 +55,18 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
+        Api::CreateDelegationToken => {
+            Request::CreateDelegationToken(of.create_delegation_token(flexible))
+        }
+        Api::RenewDelegationToken => {
+            Request::RenewDelegationToken(of.renew_delegation_token(flexible))
+        }
+        Api::ExpireDelegationToken => {
+            Request::ExpireDelegationToken(of.expire_delegation_token(flexible))
+        }
+        Api::DescribeDelegationToken => {
+            Request::DescribeDelegationToken(of.describe_delegation_token(flexible))
+        }
         Api::ElectLeaders => Request::ElectLeaders(of.elect_leaders(flexible)),
         Api::IncrementalAlterConfigs => {
             Request::IncrementalAlterConfigs(of.incremental_alter_configs(flexible))
@@ -61,6 +76,16 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         }
         Api::ListPartitionReassignments => {
             Request::ListPartitionReassignments(of.list_partition_reassignments(flexible))
+        }
+        Api::DescribeClientQuotas => {
+            Request::DescribeClientQuotas(of.describe_client_quotas(flexible))
+        }
+        Api::AlterClientQuotas => Request::AlterClientQuotas(of.alter_client_quotas(flexible)),
+        Api::DescribeUserScramCredentials => {
+            Request::DescribeUserScramCredentials(of.describe_user_scram_credentials(flexible))
+        }
+        Api::AlterUserScramCredentials => {
+            Request::AlterUserScramCredentials(of.alter_user_scram_credentials(flexible))
         }
         Api::DescribeQuorum => Request::DescribeQuorum(of.describe_quorum(flexible)),
         Api::UpdateFeatures => Request::UpdateFeatures(of.update_features(flexible)),

@@ -1,8 +1,11 @@
 //! Random requests of the APIs that administer the cluster.
 
 use kafka_protocol::messages::{
-    alter_configs_request, alter_partition_reassignments_request, alter_replica_log_dirs_request,
-    describe_log_dirs_request, describe_quorum_request, describe_topic_partitions_request,
+    alter_client_quotas_request, alter_configs_request, alter_partition_reassignments_request,
+    alter_replica_log_dirs_request, alter_user_scram_credentials_request, create_acls_request,
+    create_delegation_token_request, delete_acls_request, describe_client_quotas_request,
+    describe_delegation_token_request, describe_log_dirs_request, describe_quorum_request,
+    describe_topic_partitions_request, describe_user_scram_credentials_request,
     elect_leaders_request, incremental_alter_configs_request, list_partition_reassignments_request,
     update_features_request,
 };
@@ -232,6 +235,194 @@ impl Of<'_> {
     pub(super) fn unregister_broker(&mut self, flexible: bool) -> UnregisterBrokerRequest {
         UnregisterBrokerRequest::default()
             .with_broker_id(BrokerId(self.random.int32()))
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn describe_acls(&mut self, flexible: bool) -> DescribeAclsRequest {
+        let random = &mut *self.random;
+        DescribeAclsRequest::default()
+            .with_resource_type_filter(random.int64() as i8)
+            .with_resource_name_filter(random.maybe(Random::text))
+            .with_pattern_type_filter(random.int64() as i8)
+            .with_principal_filter(random.maybe(Random::text))
+            .with_host_filter(random.maybe(Random::text))
+            .with_operation(random.int64() as i8)
+            .with_permission_type(random.int64() as i8)
+            .with_unknown_tagged_fields(tags(random, flexible))
+    }
+
+    pub(super) fn create_acls(&mut self, flexible: bool) -> CreateAclsRequest {
+        let creations = self.random.list(|random| {
+            create_acls_request::AclCreation::default()
+                .with_resource_type(random.int64() as i8)
+                .with_resource_name(random.text())
+                .with_resource_pattern_type(random.int64() as i8)
+                .with_principal(random.text())
+                .with_host(random.text())
+                .with_operation(random.int64() as i8)
+                .with_permission_type(random.int64() as i8)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        CreateAclsRequest::default()
+            .with_creations(creations)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn delete_acls(&mut self, flexible: bool) -> DeleteAclsRequest {
+        let filters = self.random.list(|random| {
+            delete_acls_request::DeleteAclsFilter::default()
+                .with_resource_type_filter(random.int64() as i8)
+                .with_resource_name_filter(random.maybe(Random::text))
+                .with_pattern_type_filter(random.int64() as i8)
+                .with_principal_filter(random.maybe(Random::text))
+                .with_host_filter(random.maybe(Random::text))
+                .with_operation(random.int64() as i8)
+                .with_permission_type(random.int64() as i8)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        DeleteAclsRequest::default()
+            .with_filters(filters)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn create_delegation_token(
+        &mut self,
+        flexible: bool,
+    ) -> CreateDelegationTokenRequest {
+        let renewers = self.random.list(|random| {
+            create_delegation_token_request::CreatableRenewers::default()
+                .with_principal_type(random.text())
+                .with_principal_name(random.text())
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        let mut request = CreateDelegationTokenRequest::default()
+            .with_renewers(renewers)
+            .with_max_lifetime_ms(self.random.int64())
+            .with_unknown_tagged_fields(tags(self.random, flexible));
+        if self.version >= 3 {
+            request.owner_principal_type = self.random.maybe(Random::text);
+            request.owner_principal_name = self.random.maybe(Random::text);
+        }
+        request
+    }
+
+    pub(super) fn renew_delegation_token(&mut self, flexible: bool) -> RenewDelegationTokenRequest {
+        RenewDelegationTokenRequest::default()
+            .with_hmac(self.random.bytes(300))
+            .with_renew_period_ms(self.random.int64())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn expire_delegation_token(
+        &mut self,
+        flexible: bool,
+    ) -> ExpireDelegationTokenRequest {
+        ExpireDelegationTokenRequest::default()
+            .with_hmac(self.random.bytes(300))
+            .with_expiry_time_period_ms(self.random.int64())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn describe_delegation_token(
+        &mut self,
+        flexible: bool,
+    ) -> DescribeDelegationTokenRequest {
+        let owners = self.random.maybe(|random| {
+            random.list(|random| {
+                describe_delegation_token_request::DescribeDelegationTokenOwner::default()
+                    .with_principal_type(random.text())
+                    .with_principal_name(random.text())
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            })
+        });
+        DescribeDelegationTokenRequest::default()
+            .with_owners(owners)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn describe_client_quotas(&mut self, flexible: bool) -> DescribeClientQuotasRequest {
+        let components = self.random.list(|random| {
+            let mut component = describe_client_quotas_request::ComponentData::default()
+                .with_entity_type(random.text())
+                .with_match_type(random.int64() as i8)
+                .with_unknown_tagged_fields(tags(random, flexible));
+            component._match = random.maybe(Random::text);
+            component
+        });
+        DescribeClientQuotasRequest::default()
+            .with_components(components)
+            .with_strict(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn alter_client_quotas(&mut self, flexible: bool) -> AlterClientQuotasRequest {
+        use alter_client_quotas_request::{EntityData, EntryData, OpData};
+        let entries = self.random.list(|random| {
+            let entity = random.list(|random| {
+                EntityData::default()
+                    .with_entity_type(random.text())
+                    .with_entity_name(random.maybe(Random::text))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            let operations = random.list(|random| {
+                OpData::default()
+                    .with_key(random.text())
+                    .with_value(random.int64() as f64 / 3.0)
+                    .with_remove(random.chance())
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            EntryData::default()
+                .with_entity(entity)
+                .with_ops(operations)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        AlterClientQuotasRequest::default()
+            .with_entries(entries)
+            .with_validate_only(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn describe_user_scram_credentials(
+        &mut self,
+        flexible: bool,
+    ) -> DescribeUserScramCredentialsRequest {
+        let users = self.random.maybe(|random| {
+            random.list(|random| {
+                describe_user_scram_credentials_request::UserName::default()
+                    .with_name(random.text())
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            })
+        });
+        DescribeUserScramCredentialsRequest::default()
+            .with_users(users)
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn alter_user_scram_credentials(
+        &mut self,
+        flexible: bool,
+    ) -> AlterUserScramCredentialsRequest {
+        use alter_user_scram_credentials_request::{
+            ScramCredentialDeletion, ScramCredentialUpsertion,
+        };
+        let deletions = self.random.list(|random| {
+            ScramCredentialDeletion::default()
+                .with_name(random.text())
+                .with_mechanism(random.int64() as i8)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        let upsertions = self.random.list(|random| {
+            ScramCredentialUpsertion::default()
+                .with_name(random.text())
+                .with_mechanism(random.int64() as i8)
+                .with_iterations(random.int32())
+                .with_salt(random.bytes(40))
+                .with_salted_password(random.bytes(80))
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        AlterUserScramCredentialsRequest::default()
+            .with_deletions(deletions)
+            .with_upsertions(upsertions)
             .with_unknown_tagged_fields(tags(self.random, flexible))
     }
 }
