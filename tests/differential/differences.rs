@@ -60,6 +60,34 @@ pub const EXPECTED: &[Difference] = &[
         "*[\"consumer.assignment.interval.ms\"]*",
         "assignments are computed at once",
     ),
+    row("DescribeConfigs of all keys v4", "*configs.length", "the four keys below"),
+    row("DescribeConfigs of all keys v4", "*[\"allow.everyone*", "told although it is not set"),
+    row("DescribeConfigs of all keys v4", "*[\"super.users*", "told although it is not set"),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"group.consumer.regex.refresh.interval.ms\"*",
+        "a setting that Kafka has and does not tell",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"producer.id.expiration.check.interval.ms\"*",
+        "a setting that Kafka has and does not tell",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"group.coordinator.rebalance.protocols\"].value",
+        "there are no streams groups",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"sasl.enabled.mechanisms\"].read_only",
+        "there is no SASL to be set up for a listener",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"ssl.client.auth\"].read_only",
+        "there is no TLS to be set up for a listener",
+    ),
     row(
         "DescribeTopicPartitions of an empty name v0",
         "topics[*",

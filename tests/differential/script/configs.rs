@@ -257,14 +257,32 @@ fn kinds(peer: &mut Peer) {
     let mut answer = peer.call(4, &request);
     answer.results[0].resource_name = text("the node");
     for config in &mut answer.results[0].configs {
-        // Values that a file has set are not the same on both sides.
-        if config.config_source != 5 {
+        if SET_IN_FILES.contains(&config.name.as_str()) {
             config.value = None;
             config.config_source = 5;
         }
     }
     peer.keep_answer("DescribeConfigs of all keys v4", &answer);
 }
+
+/// What one side or the other has from its file.
+const SET_IN_FILES: &[&str] = &[
+    "auto.create.topics.enable",
+    "default.replication.factor",
+    "group.initial.rebalance.delay.ms",
+    "log.initial.task.delay.ms",
+    "min.insync.replicas",
+    "node.id",
+    "num.io.threads",
+    "num.network.threads",
+    "num.partitions",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "process.roles",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+];
 
 fn brokers(peer: &mut Peer) {
     let node = peer.node_id.to_string();
