@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn bad_changes_are_refused() {
-        let rows: &[(&[(&str, Option<&str>)], &str, f64, &str)] = &[
+        type Part<'a> = (&'a str, Option<&'a str>);
+        let rows: &[(&[Part<'_>], &str, f64, &str)] = &[
             (&[], "producer_byte_rate", 1.0, "Invalid empty client quota entity"),
             (
                 &[("role", None)],
