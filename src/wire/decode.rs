@@ -5,12 +5,20 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
-    CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeProducersRequest, DescribeTransactionsRequest, EndTxnRequest, FetchRequest,
-    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AlterClientQuotasRequest,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
+    AlterUserScramCredentialsRequest, ApiVersionsRequest, CreateAclsRequest,
+    CreateDelegationTokenRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteAclsRequest,
+    DeleteTopicsRequest, DescribeAclsRequest, DescribeClientQuotasRequest, DescribeClusterRequest,
+    DescribeConfigsRequest, DescribeDelegationTokenRequest, DescribeLogDirsRequest,
+    DescribeProducersRequest, DescribeQuorumRequest, DescribeTopicPartitionsRequest,
+    DescribeTransactionsRequest, DescribeUserScramCredentialsRequest, ElectLeadersRequest,
+    EndTxnRequest, ExpireDelegationTokenRequest, FetchRequest, FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListConfigResourcesRequest,
+    ListOffsetsRequest, ListPartitionReassignmentsRequest, ListTransactionsRequest,
     MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest, TxnOffsetCommitRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, RenewDelegationTokenRequest,
+    TxnOffsetCommitRequest, UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -39,15 +47,38 @@ pub enum Request {
     AddPartitionsToTxn(AddPartitionsToTxnRequest),
     AddOffsetsToTxn(AddOffsetsToTxnRequest),
     EndTxn(EndTxnRequest),
-    TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
     WriteTxnMarkers(WriteTxnMarkersRequest),
+    TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
+    DescribeAcls(DescribeAclsRequest),
+    CreateAcls(CreateAclsRequest),
+    DeleteAcls(DeleteAclsRequest),
     DescribeConfigs(DescribeConfigsRequest),
+    AlterConfigs(AlterConfigsRequest),
+    AlterReplicaLogDirs(AlterReplicaLogDirsRequest),
+    DescribeLogDirs(DescribeLogDirsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    CreateDelegationToken(CreateDelegationTokenRequest),
+    RenewDelegationToken(RenewDelegationTokenRequest),
+    ExpireDelegationToken(ExpireDelegationTokenRequest),
+    DescribeDelegationToken(DescribeDelegationTokenRequest),
+    ElectLeaders(ElectLeadersRequest),
+    IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
+    AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
+    ListPartitionReassignments(ListPartitionReassignmentsRequest),
     OffsetDelete(OffsetDeleteRequest),
+    DescribeClientQuotas(DescribeClientQuotasRequest),
+    AlterClientQuotas(AlterClientQuotasRequest),
+    DescribeUserScramCredentials(DescribeUserScramCredentialsRequest),
+    AlterUserScramCredentials(AlterUserScramCredentialsRequest),
+    DescribeQuorum(DescribeQuorumRequest),
+    UpdateFeatures(UpdateFeaturesRequest),
     DescribeCluster(DescribeClusterRequest),
+    DescribeProducers(DescribeProducersRequest),
+    UnregisterBroker(UnregisterBrokerRequest),
     DescribeTransactions(DescribeTransactionsRequest),
     ListTransactions(ListTransactionsRequest),
-    DescribeProducers(DescribeProducersRequest),
+    ListConfigResources(ListConfigResourcesRequest),
+    DescribeTopicPartitions(DescribeTopicPartitionsRequest),
 }
 
 /// Why a body is not a request.
@@ -99,20 +130,61 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(decode_as(api, version, body)?),
         Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(decode_as(api, version, body)?),
         Api::EndTxn => Request::EndTxn(decode_as(api, version, body)?),
-        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(decode_as(api, version, body)?)),
         Api::WriteTxnMarkers => {
             check(api, version, &body)?;
             let request = txn_markers::decode(version, &body);
             let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
             Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
         }
+        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(decode_as(api, version, body)?)),
+        Api::DescribeAcls => Request::DescribeAcls(decode_as(api, version, body)?),
+        Api::CreateAcls => Request::CreateAcls(decode_as(api, version, body)?),
+        Api::DeleteAcls => Request::DeleteAcls(decode_as(api, version, body)?),
         Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
+        Api::AlterConfigs => Request::AlterConfigs(decode_as(api, version, body)?),
+        Api::AlterReplicaLogDirs => Request::AlterReplicaLogDirs(decode_as(api, version, body)?),
+        Api::DescribeLogDirs => Request::DescribeLogDirs(decode_as(api, version, body)?),
         Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
+        Api::CreateDelegationToken => {
+            Request::CreateDelegationToken(decode_as(api, version, body)?)
+        }
+        Api::RenewDelegationToken => Request::RenewDelegationToken(decode_as(api, version, body)?),
+        Api::ExpireDelegationToken => {
+            Request::ExpireDelegationToken(decode_as(api, version, body)?)
+        }
+        Api::DescribeDelegationToken => {
+            Request::DescribeDelegationToken(decode_as(api, version, body)?)
+        }
+        Api::ElectLeaders => Request::ElectLeaders(decode_as(api, version, body)?),
+        Api::IncrementalAlterConfigs => {
+            Request::IncrementalAlterConfigs(decode_as(api, version, body)?)
+        }
+        Api::AlterPartitionReassignments => {
+            Request::AlterPartitionReassignments(decode_as(api, version, body)?)
+        }
+        Api::ListPartitionReassignments => {
+            Request::ListPartitionReassignments(decode_as(api, version, body)?)
+        }
         Api::OffsetDelete => Request::OffsetDelete(decode_as(api, version, body)?),
+        Api::DescribeClientQuotas => Request::DescribeClientQuotas(decode_as(api, version, body)?),
+        Api::AlterClientQuotas => Request::AlterClientQuotas(decode_as(api, version, body)?),
+        Api::DescribeUserScramCredentials => {
+            Request::DescribeUserScramCredentials(decode_as(api, version, body)?)
+        }
+        Api::AlterUserScramCredentials => {
+            Request::AlterUserScramCredentials(decode_as(api, version, body)?)
+        }
+        Api::DescribeQuorum => Request::DescribeQuorum(decode_as(api, version, body)?),
+        Api::UpdateFeatures => Request::UpdateFeatures(decode_as(api, version, body)?),
         Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
+        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
+        Api::UnregisterBroker => Request::UnregisterBroker(decode_as(api, version, body)?),
         Api::DescribeTransactions => Request::DescribeTransactions(decode_as(api, version, body)?),
         Api::ListTransactions => Request::ListTransactions(decode_as(api, version, body)?),
-        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
+        Api::ListConfigResources => Request::ListConfigResources(decode_as(api, version, body)?),
+        Api::DescribeTopicPartitions => {
+            Request::DescribeTopicPartitions(decode_as(api, version, body)?)
+        }
     })
 }
 
