@@ -18,7 +18,7 @@
 //! - 38, members of groups: they come with the groups; here the rows of groups without members.
 //! - 46, a Java client's EndTxn v5 on the wire: in the suite of real clients.
 //! - 49, Ringlog: compaction comes later.
-//! - 52, holding the coordinator's answer: a race of many rounds, with what must be true after each.
+//! - 52, holding the coordinator's answer: a race of many rounds, with what must hold after each.
 //! - 54, unstable versions that are switched on: Kafka only, Ringlog has no such switch.
 
 #[path = "../support/mod.rs"]

@@ -49,14 +49,6 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::FindCoordinator => Request::FindCoordinator(of.find_coordinator(flexible)),
         Api::ApiVersions => Request::ApiVersions(of.api_versions(flexible)),
         Api::CreateTopics => Request::CreateTopics(of.create_topics(flexible)),
-        Api::DescribeAcls => Request::DescribeAcls(of.describe_acls(flexible)),
-        Api::CreateAcls => Request::CreateAcls(of.create_acls(flexible)),
-        Api::DeleteAcls => Request::DeleteAcls(of.delete_acls(flexible)),
-        Api::AlterConfigs => Request::AlterConfigs(of.alter_configs(flexible)),
-        Api::AlterReplicaLogDirs => {
-            Request::AlterReplicaLogDirs(of.alter_replica_log_dirs(flexible))
-        }
-        Api::DescribeLogDirs => Request::DescribeLogDirs(of.describe_log_dirs(flexible)),
         Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
         Api::OffsetDelete => Request::OffsetDelete(of.offset_delete()),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
@@ -67,54 +59,14 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::EndTxn => Request::EndTxn(of.end_txn(flexible)),
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(of.txn_offset_commit(flexible))),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
-        Api::CreateDelegationToken => {
-            Request::CreateDelegationToken(of.create_delegation_token(flexible))
-        }
-        Api::RenewDelegationToken => {
-            Request::RenewDelegationToken(of.renew_delegation_token(flexible))
-        }
-        Api::ExpireDelegationToken => {
-            Request::ExpireDelegationToken(of.expire_delegation_token(flexible))
-        }
-        Api::DescribeDelegationToken => {
-            Request::DescribeDelegationToken(of.describe_delegation_token(flexible))
-        }
-        Api::ElectLeaders => Request::ElectLeaders(of.elect_leaders(flexible)),
-        Api::IncrementalAlterConfigs => {
-            Request::IncrementalAlterConfigs(of.incremental_alter_configs(flexible))
-        }
-        Api::AlterPartitionReassignments => {
-            Request::AlterPartitionReassignments(of.alter_partition_reassignments(flexible))
-        }
-        Api::ListPartitionReassignments => {
-            Request::ListPartitionReassignments(of.list_partition_reassignments(flexible))
-        }
-        Api::DescribeClientQuotas => {
-            Request::DescribeClientQuotas(of.describe_client_quotas(flexible))
-        }
-        Api::AlterClientQuotas => Request::AlterClientQuotas(of.alter_client_quotas(flexible)),
-        Api::DescribeUserScramCredentials => {
-            Request::DescribeUserScramCredentials(of.describe_user_scram_credentials(flexible))
-        }
-        Api::AlterUserScramCredentials => {
-            Request::AlterUserScramCredentials(of.alter_user_scram_credentials(flexible))
-        }
-        Api::DescribeQuorum => Request::DescribeQuorum(of.describe_quorum(flexible)),
-        Api::UpdateFeatures => Request::UpdateFeatures(of.update_features(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
         Api::WriteTxnMarkers => Request::WriteTxnMarkers(of.write_txn_markers()),
         Api::DescribeProducers => Request::DescribeProducers(of.describe_producers(flexible)),
-        Api::UnregisterBroker => Request::UnregisterBroker(of.unregister_broker(flexible)),
         Api::DescribeTransactions => {
             Request::DescribeTransactions(of.describe_transactions(flexible))
         }
         Api::ListTransactions => Request::ListTransactions(of.list_transactions(flexible)),
-        Api::ListConfigResources => {
-            Request::ListConfigResources(of.list_config_resources(flexible))
-        }
-        Api::DescribeTopicPartitions => {
-            Request::DescribeTopicPartitions(of.describe_topic_partitions(flexible))
-        }
+        _ => of.administrative(api, flexible),
     }
 }
 

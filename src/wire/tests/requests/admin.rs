@@ -13,6 +13,63 @@ use kafka_protocol::messages::{
 use super::*;
 
 impl Of<'_> {
+    pub(super) fn administrative(&mut self, api: Api, flexible: bool) -> Request {
+        match api {
+            Api::DescribeAcls => Request::DescribeAcls(self.describe_acls(flexible)),
+            Api::CreateAcls => Request::CreateAcls(self.create_acls(flexible)),
+            Api::DeleteAcls => Request::DeleteAcls(self.delete_acls(flexible)),
+            Api::AlterConfigs => Request::AlterConfigs(self.alter_configs(flexible)),
+            Api::AlterReplicaLogDirs => {
+                Request::AlterReplicaLogDirs(self.alter_replica_log_dirs(flexible))
+            }
+            Api::DescribeLogDirs => Request::DescribeLogDirs(self.describe_log_dirs(flexible)),
+            Api::CreateDelegationToken => {
+                Request::CreateDelegationToken(self.create_delegation_token(flexible))
+            }
+            Api::RenewDelegationToken => {
+                Request::RenewDelegationToken(self.renew_delegation_token(flexible))
+            }
+            Api::ExpireDelegationToken => {
+                Request::ExpireDelegationToken(self.expire_delegation_token(flexible))
+            }
+            Api::DescribeDelegationToken => {
+                Request::DescribeDelegationToken(self.describe_delegation_token(flexible))
+            }
+            Api::ElectLeaders => Request::ElectLeaders(self.elect_leaders(flexible)),
+            Api::IncrementalAlterConfigs => {
+                Request::IncrementalAlterConfigs(self.incremental_alter_configs(flexible))
+            }
+            Api::AlterPartitionReassignments => {
+                Request::AlterPartitionReassignments(self.alter_partition_reassignments(flexible))
+            }
+            Api::ListPartitionReassignments => {
+                Request::ListPartitionReassignments(self.list_partition_reassignments(flexible))
+            }
+            Api::DescribeClientQuotas => {
+                Request::DescribeClientQuotas(self.describe_client_quotas(flexible))
+            }
+            Api::AlterClientQuotas => {
+                Request::AlterClientQuotas(self.alter_client_quotas(flexible))
+            }
+            Api::DescribeUserScramCredentials => Request::DescribeUserScramCredentials(
+                self.describe_user_scram_credentials(flexible),
+            ),
+            Api::AlterUserScramCredentials => {
+                Request::AlterUserScramCredentials(self.alter_user_scram_credentials(flexible))
+            }
+            Api::DescribeQuorum => Request::DescribeQuorum(self.describe_quorum(flexible)),
+            Api::UpdateFeatures => Request::UpdateFeatures(self.update_features(flexible)),
+            Api::UnregisterBroker => Request::UnregisterBroker(self.unregister_broker(flexible)),
+            Api::ListConfigResources => {
+                Request::ListConfigResources(self.list_config_resources(flexible))
+            }
+            Api::DescribeTopicPartitions => {
+                Request::DescribeTopicPartitions(self.describe_topic_partitions(flexible))
+            }
+            _ => unreachable!("every other request is made by `any_request`"),
+        }
+    }
+
     pub(super) fn alter_configs(&mut self, flexible: bool) -> AlterConfigsRequest {
         use alter_configs_request::{AlterConfigsResource, AlterableConfig};
         let resources = self.random.list(|random| {
