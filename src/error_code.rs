@@ -124,6 +124,8 @@ pub enum ErrorCode {
     UnknownProducerId = 59,
     /// `DELEGATION_TOKEN_AUTH_DISABLED`
     DelegationTokenAuthDisabled = 61,
+    /// `DELEGATION_TOKEN_REQUEST_NOT_ALLOWED`
+    DelegationTokenRequestNotAllowed = 64,
     /// `NON_EMPTY_GROUP`
     NonEmptyGroup = 68,
     /// `GROUP_ID_NOT_FOUND`

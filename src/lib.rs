@@ -109,6 +109,7 @@
 //! - `regex`: patterns of transactional ids, in linear time and bounded space.
 //! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
+//! - `sha2`, `hmac`: what is kept of a SCRAM password.
 //! - `proptest`, `tempfile`: tests only; so is `rdkafka`, as a client that everyone uses.
 
 pub mod api;

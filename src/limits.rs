@@ -40,6 +40,9 @@ pub const MAILBOX_MESSAGES_MAX: usize = 1024;
 /// Most partitions one CreateTopics request may create in all, as in Apache Kafka.
 pub const CREATE_PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
 
+/// Most changes of the catalog that one request to alter something may make, as in Apache Kafka.
+pub const CATALOG_RECORDS_PER_REQUEST_MAX: usize = 10_000;
+
 /// Longest topic name, as in Apache Kafka.
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 
@@ -120,6 +123,9 @@ pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
 /// Most partitions, topics and the like in one request that carries no configuration: bounds what
 /// decoding may allocate (at most 112 bytes each) well below the frame limit.
 pub const REQUEST_ELEMENTS_MAX: usize = 200_000;
+
+/// The same for the few requests whose elements take more memory each, up to 144 bytes.
+pub const REQUEST_ELEMENTS_LARGE_MAX: usize = 100_000;
 
 /// Most array elements in a request of an API that has no arrays to speak of.
 pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;

@@ -4,18 +4,18 @@
 //! - Topics: unknown 3 (no message), illegal name 17.
 //! - Brokers: a node describes itself, any other id is 42; all nodes have one configuration. An
 //!   empty name is the cluster-wide defaults set while running, and only those.
-//! - Loggers are those of the node itself, else 42; there are none to be set. Client metrics: what
-//!   was set for the name. Groups: **deviation**: no configs, as there is no group coordinator in
-//!   this release. An empty name is 42 for these three.
+//! - Loggers are those of the node itself, else 42; there are none to be set. Client metrics and
+//!   groups have their defaults even where nothing is set. An empty name is 42 for these three.
+//!   **deviation**: groups have the configs of consumer groups only; there are no others.
 //! - An unknown type refuses every resource of the request with 42, as in Kafka.
-//! - Null or no names: all configs. Unknown names are left out. Client metrics ignore names.
+//! - Null or no names: all configs. Unknown names are left out.
 //! - Synonyms and documentation only where asked for. Secret values would be null; none is.
 //! - **deviation**: a resource given twice is answered once, so that the answer is bounded by the
 //!   catalog and not by the request.
 //!
 //! Version notes: 1 synonyms, sources (KIP-226); 3 types and documentation (KIP-569); 4 flexible.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -28,9 +28,13 @@ use kafka_protocol::protocol::StrBytes;
 use super::Response;
 use crate::config::HostPort;
 use crate::config::topic::{self, ConfigSource, DescribedConfig};
+use crate::config::{client_metrics, group};
 use crate::error_code::ErrorCode;
 use crate::ids::ShardId;
-use crate::metadata::image::{Image, RESOURCE_BROKER, RESOURCE_TOPIC};
+use crate::metadata::image::{
+    Image, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+};
 use crate::metadata::topics;
 use crate::shard::{Context, Shard};
 use crate::wire::header::RequestHeader;
@@ -138,17 +142,16 @@ impl Describer<'_> {
             }
             RESOURCE_CLIENT_METRICS => {
                 let set = self.image.configs(RESOURCE_CLIENT_METRICS, name);
-                let config = |(key, value): (&String, &String)| {
-                    DescribeConfigsResourceResult::default()
-                        .with_name(StrBytes::from_string(key.clone()))
-                        .with_value(Some(StrBytes::from_string(value.clone())))
-                        .with_config_source(SOURCE_CLIENT_METRICS)
-                        .with_documentation(None)
-                };
-                Ok(set.into_iter().flatten().map(config).collect())
+                let none = BTreeMap::new();
+                Ok(self.selected(resource, client_metrics::describe(set.unwrap_or(&none))))
             }
             _ if name.is_empty() => Err(invalid("Group name must not be empty")),
-            _ => Ok(Vec::new()),
+            _ => {
+                let set = self.image.configs(RESOURCE_GROUP, name);
+                let none = BTreeMap::new();
+                let configs = group::describe(set.unwrap_or(&none), self.image.broker());
+                Ok(self.selected(resource, configs))
+            }
         }
     }
 
@@ -242,11 +245,6 @@ fn node_id(name: &str) -> Result<i32, Refusal> {
 fn invalid(message: &str) -> Refusal {
     (ErrorCode::InvalidRequest, Some(message.to_owned()))
 }
-
-const RESOURCE_BROKER_LOGGER: i8 = 8;
-const RESOURCE_CLIENT_METRICS: i8 = 16;
-const RESOURCE_GROUP: i8 = 32;
-const SOURCE_CLIENT_METRICS: i8 = 7;
 
 const MALFORMED: &str = "This most likely occurs because of a request being malformed by the \
                          client library or the message was sent to an incompatible broker. See \

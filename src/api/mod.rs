@@ -20,19 +20,39 @@ use crate::wire::versions::Api;
 
 pub mod add_offsets_to_txn;
 pub mod add_partitions_to_txn;
+pub mod alter_client_quotas;
+pub mod alter_configs;
+pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
+pub mod alter_user_scram_credentials;
 pub mod api_versions;
+pub mod create_acls;
+pub mod create_delegation_token;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delete_acls;
 pub mod delete_topics;
+pub mod describe_acls;
+pub mod describe_client_quotas;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_delegation_token;
+pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_quorum;
+pub mod describe_topic_partitions;
 pub mod describe_transactions;
+pub mod describe_user_scram_credentials;
+pub mod elect_leaders;
 pub mod end_txn;
+pub mod expire_delegation_token;
 pub mod fetch;
 pub mod find_coordinator;
+pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod list_config_resources;
 pub mod list_offsets;
+pub mod list_partition_reassignments;
 pub mod list_transactions;
 pub mod metadata;
 pub mod offset_commit;
@@ -40,7 +60,10 @@ pub mod offset_delete;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod renew_delegation_token;
 pub mod txn_offset_commit;
+pub mod unregister_broker;
+pub mod update_features;
 pub mod write_txn_markers;
 
 /// What becomes of a request.
@@ -141,7 +164,26 @@ pub fn overlaps(api: Api) -> bool {
         | Api::OffsetForLeaderEpoch
         | Api::DescribeConfigs
         | Api::DescribeCluster
-        | Api::DescribeProducers => true,
+        | Api::DescribeProducers
+        | Api::ListConfigResources
+        | Api::AlterReplicaLogDirs
+        | Api::DescribeLogDirs
+        | Api::ElectLeaders
+        | Api::AlterPartitionReassignments
+        | Api::ListPartitionReassignments
+        | Api::DescribeQuorum
+        | Api::UpdateFeatures
+        | Api::UnregisterBroker
+        | Api::DescribeTopicPartitions
+        | Api::DescribeAcls
+        | Api::CreateAcls
+        | Api::DeleteAcls
+        | Api::CreateDelegationToken
+        | Api::RenewDelegationToken
+        | Api::ExpireDelegationToken
+        | Api::DescribeDelegationToken
+        | Api::DescribeClientQuotas
+        | Api::DescribeUserScramCredentials => true,
         // These may change the catalog, a log or a transaction, hand out something, or read what
         // one before them wrote.
         Api::Metadata
@@ -159,7 +201,11 @@ pub fn overlaps(api: Api) -> bool {
         | Api::CreatePartitions
         | Api::OffsetDelete
         | Api::DescribeTransactions
-        | Api::ListTransactions => false,
+        | Api::ListTransactions
+        | Api::AlterConfigs
+        | Api::IncrementalAlterConfigs
+        | Api::AlterClientQuotas
+        | Api::AlterUserScramCredentials => false,
     }
 }
 
@@ -241,10 +287,90 @@ async fn start(
         Request::DescribeCluster(request) => {
             Answer::Now(describe_cluster::handle(&shard, &header, &request))
         }
+        request => administer(&shard, header, request),
     }
 }
 
 /// A response that comes later.
 fn later(response: impl Future<Output = Response> + 'static) -> Answer {
     Answer::Later(Box::pin(response))
+}
+
+/// Starts a request about the cluster and how it is configured.
+fn administer(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
+    match request {
+        Request::AlterConfigs(request) => {
+            Answer::Later(Box::pin(alter_configs::handle(Rc::clone(shard), header, request)))
+        }
+        Request::IncrementalAlterConfigs(request) => Answer::Later(Box::pin(
+            incremental_alter_configs::handle(Rc::clone(shard), header, request),
+        )),
+        Request::ListConfigResources(request) => {
+            Answer::Now(list_config_resources::handle(shard, &header, &request))
+        }
+        Request::AlterReplicaLogDirs(request) => {
+            Answer::Now(alter_replica_log_dirs::handle(shard, &header, &request))
+        }
+        Request::DescribeLogDirs(request) => {
+            Answer::Later(Box::pin(describe_log_dirs::handle(Rc::clone(shard), header, request)))
+        }
+        Request::ElectLeaders(request) => {
+            Answer::Now(elect_leaders::handle(shard, &header, &request))
+        }
+        Request::AlterPartitionReassignments(request) => {
+            Answer::Now(alter_partition_reassignments::handle(shard, &header, &request))
+        }
+        Request::ListPartitionReassignments(request) => {
+            Answer::Now(list_partition_reassignments::handle(shard, &header, &request))
+        }
+        Request::DescribeQuorum(request) => {
+            Answer::Now(describe_quorum::handle(shard, &header, &request))
+        }
+        Request::UpdateFeatures(request) => {
+            Answer::Now(update_features::handle(shard, &header, &request))
+        }
+        Request::UnregisterBroker(request) => {
+            Answer::Now(unregister_broker::handle(shard, &header, &request))
+        }
+        Request::DescribeTopicPartitions(request) => {
+            Answer::Now(describe_topic_partitions::handle(shard, &header, &request))
+        }
+        request => secure(shard, header, request),
+    }
+}
+
+/// Starts a request about who may do what, and how much of it.
+fn secure(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
+    match request {
+        Request::DescribeAcls(request) => {
+            Answer::Now(describe_acls::handle(shard, &header, &request))
+        }
+        Request::CreateAcls(request) => Answer::Now(create_acls::handle(shard, &header, &request)),
+        Request::DeleteAcls(request) => Answer::Now(delete_acls::handle(shard, &header, &request)),
+        Request::CreateDelegationToken(request) => {
+            Answer::Now(create_delegation_token::handle(shard, &header, &request))
+        }
+        Request::RenewDelegationToken(request) => {
+            Answer::Now(renew_delegation_token::handle(shard, &header, &request))
+        }
+        Request::ExpireDelegationToken(request) => {
+            Answer::Now(expire_delegation_token::handle(shard, &header, &request))
+        }
+        Request::DescribeDelegationToken(request) => {
+            Answer::Now(describe_delegation_token::handle(shard, &header, &request))
+        }
+        Request::DescribeClientQuotas(request) => {
+            Answer::Now(describe_client_quotas::handle(shard, &header, &request))
+        }
+        Request::AlterClientQuotas(request) => {
+            Answer::Later(Box::pin(alter_client_quotas::handle(Rc::clone(shard), header, request)))
+        }
+        Request::DescribeUserScramCredentials(request) => {
+            Answer::Now(describe_user_scram_credentials::handle(shard, &header, &request))
+        }
+        Request::AlterUserScramCredentials(request) => Answer::Later(Box::pin(
+            alter_user_scram_credentials::handle(Rc::clone(shard), header, request),
+        )),
+        _ => unreachable!("a request of another kind is started by `handle`"),
+    }
 }

@@ -162,7 +162,7 @@ broker_keys! {
     /// Partitions of a topic created without a number.
     num_partitions: i32 = "num.partitions" Kafka Int Some("1"), AtLeast(1);
     /// Replication factor of a topic created without one; stored as 1.
-    default_replication_factor: i16 = "default.replication.factor" Kafka Short Some("1"),
+    default_replication_factor: i16 = "default.replication.factor" Kafka Int Some("1"),
         AtLeast(1);
 
     /// Largest record batch, compressed, with its header.
@@ -371,7 +371,7 @@ broker_keys! {
         "group.coordinator.rebalance.protocols" Kafka List Some("classic,consumer"),
         Subset(&["classic", "consumer", "share", "streams"]);
     /// Session timeout of members of consumer groups.
-    group_consumer_session_timeout_ms: i32 = "group.consumer.session.timeout.ms" Dynamic Int
+    group_consumer_session_timeout_ms: i32 = "group.consumer.session.timeout.ms" Kafka Int
         Some("45000"), AtLeast(1);
     /// Lower bound of the session timeout.
     group_consumer_min_session_timeout_ms: i32 =
@@ -381,7 +381,7 @@ broker_keys! {
         "group.consumer.max.session.timeout.ms" Kafka Int Some("60000"), AtLeast(1);
     /// Heartbeat interval of members of consumer groups.
     group_consumer_heartbeat_interval_ms: i32 =
-        "group.consumer.heartbeat.interval.ms" Dynamic Int Some("5000"), AtLeast(1);
+        "group.consumer.heartbeat.interval.ms" Kafka Int Some("5000"), AtLeast(1);
     /// Lower bound of the heartbeat interval.
     group_consumer_min_heartbeat_interval_ms: i32 =
         "group.consumer.min.heartbeat.interval.ms" Kafka Int Some("5000"), AtLeast(1);

@@ -232,8 +232,20 @@ fn integer<T: std::str::FromStr>(name: &str, text: &str, type_name: &str) -> Res
 
 fn double(name: &str, text: &str) -> Result<String, String> {
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok(format!("{value:?}")),
+        Ok(value) if value.is_finite() => Ok(java_text(value)),
         _ => Err(invalid(name, text, "Not a number of type DOUBLE")),
+    }
+}
+
+/// A number as Java prints it: with an exponent from ten millions on and below a thousandth.
+fn java_text(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e7).contains(&value.abs()) {
+        return format!("{value:?}");
+    }
+    let text = format!("{value:E}");
+    match text.split_once('E') {
+        Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0E{exponent}"),
+        _ => text,
     }
 }
 
@@ -347,6 +359,9 @@ mod tests {
         check(Kind::Int, Bounds::Any, "+5", Ok("5"));
         check(Kind::Long, Bounds::AtLeast(-1), "-1", Ok("-1"));
         check(Kind::Double, Bounds::Between(0, 1), "1", Ok("1.0"));
+        check(Kind::Double, Bounds::Any, "1.7976931348623157e308", Ok("1.7976931348623157E308"));
+        check(Kind::Double, Bounds::Any, "10000000", Ok("1.0E7"));
+        check(Kind::Double, Bounds::Any, "0.0005", Ok("5.0E-4"));
         check(Kind::List, Bounds::Any, "a , b,c", Ok("a,b,c"));
         check(Kind::List, Bounds::Any, "  ", Ok(""));
         check(Kind::Bytes, Bounds::Any, "1MiB", Ok("1048576"));

@@ -2,8 +2,8 @@
 //!
 //! Owns the order of layers (defaults, file, command line), the checks between keys, and what
 //! `auto` becomes on this host. A start-up problem is one sentence that says what to change.
-//! Files: `keys` (what a key is), `broker` (the table), `settings` (layers and origins), `topic`
-//! (topic configs), `units`, `address`, `host`.
+//! Files: `keys` (what a key is), `broker` (the table), `settings` (layers and origins), `topic`,
+//! `group` and `client_metrics` (configs of those), `units`, `address`, `host`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ pub use topic::TopicConfig;
 
 pub mod address;
 pub mod broker;
+pub mod client_metrics;
+pub mod group;
 pub mod host;
 pub mod keys;
 pub mod settings;
@@ -110,8 +112,12 @@ impl BrokerConfig {
         let mut settings = self.settings.clone();
         settings.clear(Origin::Dynamic);
         for (name, value) in alterations {
-            if key(name).is_none_or(|key| key.scope != Scope::Dynamic) {
-                return Err(format!("Cannot update these configs dynamically: Set({name})"));
+            match key(name) {
+                None => return Err(format!("Unknown config name: {name}")),
+                Some(key) if key.scope != Scope::Dynamic => {
+                    return Err(format!("Cannot update these configs dynamically: [{name}]"));
+                }
+                Some(_) => {}
             }
             settings.set(Origin::Dynamic, name, value)?;
         }

@@ -81,6 +81,10 @@ pub enum ConfigSource {
     StaticBroker = 4,
     /// The default.
     Default = 5,
+    /// Set for a client metrics subscription.
+    ClientMetrics = 7,
+    /// Set on the group.
+    Group = 8,
 }
 
 /// One config as DescribeConfigs and CreateTopics report it.
@@ -335,10 +339,10 @@ pub fn is_list(name: &str) -> Option<bool> {
     row(name).map(|key| key.kind == Kind::List)
 }
 
-/// The value a topic has without its own override, for appending to it.
+/// Kafka's own default of a config, to which a first value is appended whatever the broker has.
 #[must_use]
-pub fn inherited(name: &str, broker: &BrokerConfig) -> Option<String> {
-    row(name).map(|_| value_text(name, &BTreeMap::new(), broker))
+pub fn default_text(name: &str) -> Option<&'static str> {
+    row(name).map(|key| key.default)
 }
 
 struct TopicKey {
@@ -387,7 +391,7 @@ fn scaled(text: String, factor: i64) -> String {
 
 /// What a broker key's value falls back to. As in Kafka, entries before the key's own name are
 /// dropped: those belong to a synonym of higher priority.
-fn broker_synonyms(name: &str, broker: &BrokerConfig) -> Vec<Synonym> {
+pub(super) fn broker_synonyms(name: &str, broker: &BrokerConfig) -> Vec<Synonym> {
     let family: &[&'static str] =
         FAMILIES.iter().find(|family| family.contains(&name)).map_or(&[], |family| *family);
     let alone = KEYS.iter().find(|key| key.name == name).map(|key| key.name);

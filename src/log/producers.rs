@@ -312,6 +312,11 @@ impl Producers {
         }
     }
 
+    /// Has entries expire that long after their last append from now on.
+    pub fn expire_after(&mut self, expiration_ms: i64) {
+        self.expiration_ms = expiration_ms;
+    }
+
     /// Forgets the producers whose last append is older than the expiration, but none whose
     /// transaction is open.
     pub fn expire(&mut self, now_ms: i64) {

@@ -12,7 +12,9 @@ use hashbrown::HashMap;
 use crate::config::{BrokerConfig, TopicConfig, topic};
 use crate::ids::{PartitionIndex, ShardId, TopicId};
 
+use super::quotas::{QuotaEntity, Quotas};
 use super::records::Record;
+use super::scram::{Credentials, ScramCredential};
 
 /// Kafka's topic of committed offsets and groups.
 pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";
@@ -100,11 +102,14 @@ pub struct Image {
     topics_by_id: Arc<HashMap<TopicId, Arc<Topic>>>,
     tombstones: Arc<BTreeMap<TopicId, Tombstone>>,
     configs: Arc<BTreeMap<ConfigResource, BTreeMap<String, String>>>,
+    quotas: Arc<BTreeMap<QuotaEntity, Quotas>>,
+    credentials: Arc<Credentials>,
     features: Arc<BTreeMap<String, i16>>,
     features_epoch: i64,
     next_producer_id: i64,
     next_preferred: u16,
     extra_ports: Arc<Vec<u16>>,
+    changes: i64,
 }
 
 impl Image {
@@ -119,11 +124,14 @@ impl Image {
             topics_by_id: Arc::default(),
             tombstones: Arc::default(),
             configs: Arc::default(),
+            quotas: Arc::default(),
+            credentials: Arc::default(),
             features: Arc::default(),
             features_epoch: 0,
             next_producer_id: 0,
             next_preferred: 0,
             extra_ports: Arc::default(),
+            changes: 0,
         }
     }
 
@@ -199,6 +207,18 @@ impl Image {
         self.configs.keys()
     }
 
+    /// Client quotas by whom they are for.
+    #[must_use]
+    pub fn quotas(&self) -> &BTreeMap<QuotaEntity, Quotas> {
+        &self.quotas
+    }
+
+    /// SCRAM credentials by user and mechanism.
+    #[must_use]
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
     /// Finalized feature levels.
     #[must_use]
     pub fn features(&self) -> &BTreeMap<String, i16> {
@@ -227,6 +247,12 @@ impl Image {
     #[must_use]
     pub fn extra_ports(&self) -> &[u16] {
         &self.extra_ports
+    }
+
+    /// Counts all changes of the catalog, over restarts too.
+    #[must_use]
+    pub fn changes(&self) -> i64 {
+        self.changes
     }
 
     /// Partitions owned by each of `shards`.
@@ -283,6 +309,19 @@ impl Image {
                 });
             }
         }
+        for (entity, quotas) in self.quotas.iter() {
+            for (key, value) in quotas {
+                let (entity, key, value) = (entity.clone(), key.clone(), Some(value.clone()));
+                records.push(Record::ClientQuotaSet { entity, key, value });
+            }
+        }
+        for (user, credentials) in self.credentials.iter() {
+            for (mechanism, credential) in credentials {
+                let (user, credential) = (user.clone(), Some(credential.clone()));
+                let mechanism = *mechanism;
+                records.push(Record::ScramCredentialSet { user, mechanism, credential });
+            }
+        }
         for topic in self.topics() {
             records.push(Record::TopicCreated {
                 name: topic.name.to_string(),
@@ -307,11 +346,14 @@ impl Image {
             levels: (*self.features).clone(),
             epoch: self.features_epoch,
         });
+        records.push(Record::ChangesCounted { count: self.changes });
         records
     }
 
     fn change(&mut self, record: &Record) {
+        self.changes = self.changes.saturating_add(1);
         match record {
+            Record::ChangesCounted { count } => self.changes = *count,
             Record::ClusterCreated { cluster_id } => self.cluster_id = Arc::from(&**cluster_id),
             Record::TopicCreated { name, id, preferred, overrides, next_preferred } => {
                 self.next_preferred = *next_preferred;
@@ -344,6 +386,17 @@ impl Image {
             Record::ConfigSet { resource_type, resource_name, key, value } => {
                 self.set_config(*resource_type, resource_name, key, value.as_deref());
             }
+            Record::ClientQuotaSet { entity, key, value } => {
+                let all = Arc::make_mut(&mut self.quotas);
+                let quotas = all.entry(entity.clone()).or_default();
+                set(quotas, key, value.as_deref());
+                if quotas.is_empty() {
+                    all.remove(entity);
+                }
+            }
+            Record::ScramCredentialSet { user, mechanism, credential } => {
+                self.set_credential(user, *mechanism, credential.as_ref());
+            }
             Record::ProducerIdsReserved { next } => {
                 self.next_producer_id = self.next_producer_id.max(*next);
             }
@@ -358,6 +411,18 @@ impl Image {
             Record::TombstoneKept { id, name, partitions, name_freed } => {
                 self.keep_tombstone(*id, name, *partitions, *name_freed)
             }
+        }
+    }
+
+    fn set_credential(&mut self, user: &str, mechanism: i8, credential: Option<&ScramCredential>) {
+        let all = Arc::make_mut(&mut self.credentials);
+        let of_user = all.entry(user.to_owned()).or_default();
+        match credential {
+            Some(credential) => drop(of_user.insert(mechanism, credential.clone())),
+            None => drop(of_user.remove(&mechanism)),
+        }
+        if of_user.is_empty() {
+            all.remove(user);
         }
     }
 
@@ -465,6 +530,15 @@ pub const RESOURCE_TOPIC: i8 = 2;
 
 /// Kafka's resource type of brokers.
 pub const RESOURCE_BROKER: i8 = 4;
+
+/// Kafka's resource type of a broker's loggers.
+pub const RESOURCE_BROKER_LOGGER: i8 = 8;
+
+/// Kafka's resource type of client metrics subscriptions.
+pub const RESOURCE_CLIENT_METRICS: i8 = 16;
+
+/// Kafka's resource type of groups.
+pub const RESOURCE_GROUP: i8 = 32;
 
 #[cfg(test)]
 mod tests;

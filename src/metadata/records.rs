@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TopicId;
 
+use super::quotas::QuotaEntity;
+use super::scram::ScramCredential;
+
 /// One change of the catalog.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
@@ -75,6 +78,24 @@ pub enum Record {
         /// Canonical text; `None` removes it.
         value: Option<String>,
     },
+    /// A client quota was set or removed.
+    ClientQuotaSet {
+        /// Whose: name by type, no name for the default.
+        entity: QuotaEntity,
+        /// Which.
+        key: String,
+        /// Text of the number; `None` removes it.
+        value: Option<String>,
+    },
+    /// A user's SCRAM credential was set or removed.
+    ScramCredentialSet {
+        /// Whose.
+        user: String,
+        /// Kafka's number of the mechanism.
+        mechanism: i8,
+        /// What is kept of the password; `None` removes it.
+        credential: Option<ScramCredential>,
+    },
     /// Producer ids below this may have been handed out.
     ProducerIdsReserved {
         /// The first id that has not.
@@ -108,6 +129,11 @@ pub enum Record {
         levels: BTreeMap<String, i16>,
         /// Number of changes.
         epoch: i64,
+    },
+    /// How many changes the catalog has seen; only in snapshots, as the last record.
+    ChangesCounted {
+        /// Their number.
+        count: i64,
     },
     /// A deleted topic that something may still name; only in snapshots.
     TombstoneKept {
@@ -271,6 +297,16 @@ mod tests {
                     key: "message.max.bytes".to_owned(),
                     value: None,
                 },
+                Record::ClientQuotaSet {
+                    entity: BTreeMap::from([("user".to_owned(), None)]),
+                    key: "request_percentage".to_owned(),
+                    value: Some("12.5".to_owned()),
+                },
+                Record::ScramCredentialSet {
+                    user: "ann".to_owned(),
+                    mechanism: 1,
+                    credential: None,
+                },
                 Record::ProducerIdsReserved { next: 1000 },
                 Record::BrokerPortsChosen { ports: vec![19_192] },
                 Record::FeatureLevelSet { name: "transaction.version".to_owned(), level: 2 },
@@ -285,6 +321,7 @@ mod tests {
                     partitions: 3,
                     name_freed: true,
                 },
+                Record::ChangesCounted { count: 12 },
             ],
         ]
     }

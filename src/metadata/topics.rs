@@ -363,7 +363,9 @@ fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
     TopicId(bytes)
 }
 
-fn refuse(code: ErrorCode, message: &str) -> PlanError {
+/// A refusal with its sentence.
+#[must_use]
+pub fn refuse(code: ErrorCode, message: &str) -> PlanError {
     PlanError { code, message: Some(message.to_owned()) }
 }
 
@@ -517,7 +519,10 @@ fn place_assigned(
 }
 
 /// Checks the node ids of one partition and returns the first.
-fn check_assignment(
+///
+/// # Errors
+/// Kafka's sentence, with INVALID_REPLICA_ASSIGNMENT.
+pub fn check_assignment(
     replicas: &[i32],
     broker: &BrokerConfig,
     factor: Option<usize>,
@@ -562,7 +567,8 @@ fn more_partitions(
     request: &CreatePartitions,
     budget: &mut usize,
 ) -> Result<(TopicId, Vec<u16>), PlanError> {
-    let topic = image.topic(&request.name).ok_or_else(unknown_topic)?;
+    let unknown = PlanError { code: ErrorCode::UnknownTopicOrPartition, message: None };
+    let topic = image.topic(&request.name).ok_or(unknown)?;
     let present = topic.partition_count();
     if request.count == present {
         let message = format!("Topic already has {present} partition(s).");

@@ -93,6 +93,14 @@ async fn apply(
             }
             CatalogOutcome::Deleted(codes)
         }
+        CatalogChange::Alter(alteration) => {
+            let plan = alteration.plan(store.image());
+            if plan.records.is_empty() || commit(shard, store, &plan.records).await {
+                CatalogOutcome::Altered(plan.results)
+            } else {
+                CatalogOutcome::Failed
+            }
+        }
         CatalogChange::ReserveProducerIds => {
             let first = store.image().next_producer_id();
             let Some(next) = first.checked_add(PRODUCER_ID_BLOCK) else {

@@ -195,6 +195,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
             let caller = transactions::Caller::here(shard);
             Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
         }
+        Operation::LogSizes => Reply::LogSizes(
+            shard.partitions().iter().map(|partition| partition.log_size()).collect(),
+        ),
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
         }
@@ -215,7 +218,8 @@ fn lane_of(operation: &Operation) -> Lane {
         | Operation::Read(_)
         | Operation::ListOffsets(_)
         | Operation::EpochEnds(_)
-        | Operation::GroupOffsets(_) => Lane::Request,
+        | Operation::GroupOffsets(_)
+        | Operation::LogSizes => Lane::Request,
         Operation::Watch { .. }
         | Operation::WriteMarkers(_)
         | Operation::Transaction(_)

@@ -18,6 +18,7 @@ use crate::journal::image::ProducerRow;
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
+use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
 use crate::wire::gather::DivergingEpoch;
@@ -88,6 +89,8 @@ pub enum Operation {
     GroupOffsets(Box<OffsetsRequest>),
     /// Answer for a transactional id, or for all of this shard.
     Transaction(TxnRequest),
+    /// Tell how large the logs of all partitions are.
+    LogSizes,
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -119,6 +122,8 @@ pub enum Reply {
     GroupOffsets(Result<OffsetsReply, ErrorCode>),
     /// To [`Operation::Transaction`].
     Transaction(TxnReply),
+    /// To [`Operation::LogSizes`], one per partition.
+    LogSizes(Vec<LogSize>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.
@@ -333,6 +338,15 @@ pub enum TxnReply {
     Listed(Result<Listing, ErrorCode>),
 }
 
+/// How large one log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogSize {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// Bytes of its batches.
+    pub bytes: u64,
+}
+
 /// A change of the catalog.
 #[derive(Clone, Debug)]
 pub enum CatalogChange {
@@ -356,6 +370,8 @@ pub enum CatalogChange {
     DeleteTopics(Vec<TopicId>),
     /// Hand out the next block of producer ids.
     ReserveProducerIds,
+    /// Alter what is set.
+    Alter(Alteration),
 }
 
 /// What became of a change of the catalog.
@@ -374,6 +390,8 @@ pub enum CatalogOutcome {
         /// How many.
         count: i64,
     },
+    /// One per entry of an alteration.
+    Altered(Vec<Result<(), PlanError>>),
     /// The catalog cannot be written.
     Failed,
 }

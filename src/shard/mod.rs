@@ -308,6 +308,7 @@ impl Shard {
     pub fn take_over(&self, image: Arc<Image>) {
         let mut partitions = self.partitions.borrow_mut();
         let mut recovered = self.recovered.borrow_mut();
+        let expiration_ms = i64::from(image.broker().producer_id_expiration_ms);
         for topic in image.topics() {
             for (index, _) in topic.preferred.iter().enumerate() {
                 let index = crate::ids::PartitionIndex(index as i32);
@@ -320,10 +321,12 @@ impl Shard {
                         if !Arc::ptr_eq(&partition.topic.borrow(), topic) {
                             partition.topic.replace(Arc::clone(topic));
                         }
+                        partition.log.borrow_mut().producers_mut().expire_after(expiration_ms);
                     }
                     None => {
                         let state = recovered.remove(&id);
-                        partitions.insert(id, self.open_partition(id, topic, state));
+                        let opened = Self::open_partition(id, topic, state, expiration_ms);
+                        partitions.insert(id, opened);
                     }
                 }
             }
@@ -334,12 +337,11 @@ impl Shard {
     }
 
     fn open_partition(
-        &self,
         id: TopicPartition,
         topic: &Arc<Topic>,
         recovered: Option<RecoveredPartition>,
+        expiration_ms: i64,
     ) -> Rc<Partition> {
-        let expiration_ms = i64::from(self.context.config.producer_id_expiration_ms);
         let recovered = recovered
             .unwrap_or_else(|| RecoveredPartition { row: empty_row(id), segments: Vec::new() });
         let row = recovered.row;

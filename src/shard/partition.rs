@@ -18,6 +18,7 @@ use crate::log::segments::SegmentSet;
 use crate::metadata::image::Topic;
 
 use super::event::Event;
+use super::message::LogSize;
 
 /// Whether a partition serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -185,6 +186,13 @@ impl Partition {
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.log.borrow().tail().bytes()
+    }
+
+    /// Bytes of its batches, in segments and not yet there.
+    #[must_use]
+    pub fn log_size(&self) -> LogSize {
+        let bytes = self.segments.borrow().total_bytes() + self.unwritten_bytes() as u64;
+        LogSize { partition: self.id, bytes }
     }
 
     /// Adds a parked fetch, which waits for the last stable offset if it is `committed_only`;

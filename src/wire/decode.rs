@@ -5,12 +5,20 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
-    CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeProducersRequest, DescribeTransactionsRequest, EndTxnRequest, FetchRequest,
-    FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AlterClientQuotasRequest,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
+    AlterUserScramCredentialsRequest, ApiVersionsRequest, CreateAclsRequest,
+    CreateDelegationTokenRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteAclsRequest,
+    DeleteTopicsRequest, DescribeAclsRequest, DescribeClientQuotasRequest, DescribeClusterRequest,
+    DescribeConfigsRequest, DescribeDelegationTokenRequest, DescribeLogDirsRequest,
+    DescribeProducersRequest, DescribeQuorumRequest, DescribeTopicPartitionsRequest,
+    DescribeTransactionsRequest, DescribeUserScramCredentialsRequest, ElectLeadersRequest,
+    EndTxnRequest, ExpireDelegationTokenRequest, FetchRequest, FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListConfigResourcesRequest,
+    ListOffsetsRequest, ListPartitionReassignmentsRequest, ListTransactionsRequest,
     MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest, TxnOffsetCommitRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, RenewDelegationTokenRequest,
+    TxnOffsetCommitRequest, UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use kafka_protocol::protocol::Decodable;
 
@@ -39,15 +47,38 @@ pub enum Request {
     AddPartitionsToTxn(AddPartitionsToTxnRequest),
     AddOffsetsToTxn(AddOffsetsToTxnRequest),
     EndTxn(EndTxnRequest),
-    TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
     WriteTxnMarkers(WriteTxnMarkersRequest),
+    TxnOffsetCommit(Box<TxnOffsetCommitRequest>),
+    DescribeAcls(DescribeAclsRequest),
+    CreateAcls(CreateAclsRequest),
+    DeleteAcls(DeleteAclsRequest),
     DescribeConfigs(DescribeConfigsRequest),
+    AlterConfigs(AlterConfigsRequest),
+    AlterReplicaLogDirs(AlterReplicaLogDirsRequest),
+    DescribeLogDirs(DescribeLogDirsRequest),
     CreatePartitions(CreatePartitionsRequest),
+    CreateDelegationToken(CreateDelegationTokenRequest),
+    RenewDelegationToken(RenewDelegationTokenRequest),
+    ExpireDelegationToken(ExpireDelegationTokenRequest),
+    DescribeDelegationToken(DescribeDelegationTokenRequest),
+    ElectLeaders(ElectLeadersRequest),
+    IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
+    AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
+    ListPartitionReassignments(ListPartitionReassignmentsRequest),
     OffsetDelete(OffsetDeleteRequest),
+    DescribeClientQuotas(DescribeClientQuotasRequest),
+    AlterClientQuotas(AlterClientQuotasRequest),
+    DescribeUserScramCredentials(DescribeUserScramCredentialsRequest),
+    AlterUserScramCredentials(AlterUserScramCredentialsRequest),
+    DescribeQuorum(DescribeQuorumRequest),
+    UpdateFeatures(UpdateFeaturesRequest),
     DescribeCluster(DescribeClusterRequest),
+    DescribeProducers(DescribeProducersRequest),
+    UnregisterBroker(UnregisterBrokerRequest),
     DescribeTransactions(DescribeTransactionsRequest),
     ListTransactions(ListTransactionsRequest),
-    DescribeProducers(DescribeProducersRequest),
+    ListConfigResources(ListConfigResourcesRequest),
+    DescribeTopicPartitions(DescribeTopicPartitionsRequest),
 }
 
 /// Why a body is not a request.
@@ -77,42 +108,66 @@ pub enum DecodeFault {
 /// # Errors
 /// See [`DecodeFault`]; all of them close the connection.
 pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFault> {
+    let body = Body { api, version, bytes: body };
     Ok(match api {
-        Api::Produce => Request::Produce(decode_as(api, version, body)?),
-        Api::Fetch => Request::Fetch(Box::new(decode_as(api, version, body)?)),
-        Api::ListOffsets => Request::ListOffsets(decode_as(api, version, body)?),
-        Api::Metadata => Request::Metadata(decode_as(api, version, body)?),
+        Api::Produce => Request::Produce(body.read()?),
+        Api::Fetch => Request::Fetch(Box::new(body.read()?)),
+        Api::ListOffsets => Request::ListOffsets(body.read()?),
+        Api::Metadata => Request::Metadata(body.read()?),
         Api::OffsetCommit if version >= offsets::TOPIC_IDS_SINCE => {
-            Request::OffsetCommit(decode_with(api, version, body, offsets::offset_commit)?)
+            Request::OffsetCommit(body.read_with(offsets::offset_commit)?)
         }
-        Api::OffsetCommit => Request::OffsetCommit(decode_as(api, version, body)?),
+        Api::OffsetCommit => Request::OffsetCommit(body.read()?),
         Api::OffsetFetch if version >= offsets::TOPIC_IDS_SINCE => {
-            Request::OffsetFetch(decode_with(api, version, body, offsets::offset_fetch)?)
+            Request::OffsetFetch(body.read_with(offsets::offset_fetch)?)
         }
-        Api::OffsetFetch => Request::OffsetFetch(decode_as(api, version, body)?),
-        Api::FindCoordinator => Request::FindCoordinator(decode_as(api, version, body)?),
-        Api::ApiVersions => Request::ApiVersions(decode_as(api, version, body)?),
-        Api::CreateTopics => Request::CreateTopics(decode_as(api, version, body)?),
-        Api::DeleteTopics => Request::DeleteTopics(decode_as(api, version, body)?),
-        Api::InitProducerId => Request::InitProducerId(decode_as(api, version, body)?),
-        Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(decode_as(api, version, body)?),
-        Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(decode_as(api, version, body)?),
-        Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(decode_as(api, version, body)?),
-        Api::EndTxn => Request::EndTxn(decode_as(api, version, body)?),
-        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(decode_as(api, version, body)?)),
+        Api::OffsetFetch => Request::OffsetFetch(body.read()?),
+        Api::FindCoordinator => Request::FindCoordinator(body.read()?),
+        Api::ApiVersions => Request::ApiVersions(body.read()?),
+        Api::CreateTopics => Request::CreateTopics(body.read()?),
+        Api::DeleteTopics => Request::DeleteTopics(body.read()?),
+        Api::InitProducerId => Request::InitProducerId(body.read()?),
+        Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(body.read()?),
+        Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(body.read()?),
+        Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(body.read()?),
+        Api::EndTxn => Request::EndTxn(body.read()?),
         Api::WriteTxnMarkers => {
-            check(api, version, &body)?;
-            let request = txn_markers::decode(version, &body);
+            check(api, version, &body.bytes)?;
+            let request = txn_markers::decode(version, &body.bytes);
             let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
             Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
         }
-        Api::DescribeConfigs => Request::DescribeConfigs(decode_as(api, version, body)?),
-        Api::CreatePartitions => Request::CreatePartitions(decode_as(api, version, body)?),
-        Api::OffsetDelete => Request::OffsetDelete(decode_as(api, version, body)?),
-        Api::DescribeCluster => Request::DescribeCluster(decode_as(api, version, body)?),
-        Api::DescribeTransactions => Request::DescribeTransactions(decode_as(api, version, body)?),
-        Api::ListTransactions => Request::ListTransactions(decode_as(api, version, body)?),
-        Api::DescribeProducers => Request::DescribeProducers(decode_as(api, version, body)?),
+        Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(body.read()?)),
+        Api::DescribeAcls => Request::DescribeAcls(body.read()?),
+        Api::CreateAcls => Request::CreateAcls(body.read()?),
+        Api::DeleteAcls => Request::DeleteAcls(body.read()?),
+        Api::DescribeConfigs => Request::DescribeConfigs(body.read()?),
+        Api::AlterConfigs => Request::AlterConfigs(body.read()?),
+        Api::AlterReplicaLogDirs => Request::AlterReplicaLogDirs(body.read()?),
+        Api::DescribeLogDirs => Request::DescribeLogDirs(body.read()?),
+        Api::CreatePartitions => Request::CreatePartitions(body.read()?),
+        Api::CreateDelegationToken => Request::CreateDelegationToken(body.read()?),
+        Api::RenewDelegationToken => Request::RenewDelegationToken(body.read()?),
+        Api::ExpireDelegationToken => Request::ExpireDelegationToken(body.read()?),
+        Api::DescribeDelegationToken => Request::DescribeDelegationToken(body.read()?),
+        Api::ElectLeaders => Request::ElectLeaders(body.read()?),
+        Api::IncrementalAlterConfigs => Request::IncrementalAlterConfigs(body.read()?),
+        Api::AlterPartitionReassignments => Request::AlterPartitionReassignments(body.read()?),
+        Api::ListPartitionReassignments => Request::ListPartitionReassignments(body.read()?),
+        Api::OffsetDelete => Request::OffsetDelete(body.read()?),
+        Api::DescribeClientQuotas => Request::DescribeClientQuotas(body.read()?),
+        Api::AlterClientQuotas => Request::AlterClientQuotas(body.read()?),
+        Api::DescribeUserScramCredentials => Request::DescribeUserScramCredentials(body.read()?),
+        Api::AlterUserScramCredentials => Request::AlterUserScramCredentials(body.read()?),
+        Api::DescribeQuorum => Request::DescribeQuorum(body.read()?),
+        Api::UpdateFeatures => Request::UpdateFeatures(body.read()?),
+        Api::DescribeCluster => Request::DescribeCluster(body.read()?),
+        Api::DescribeProducers => Request::DescribeProducers(body.read()?),
+        Api::UnregisterBroker => Request::UnregisterBroker(body.read()?),
+        Api::DescribeTransactions => Request::DescribeTransactions(body.read()?),
+        Api::ListTransactions => Request::ListTransactions(body.read()?),
+        Api::ListConfigResources => Request::ListConfigResources(body.read()?),
+        Api::DescribeTopicPartitions => Request::DescribeTopicPartitions(body.read()?),
     })
 }
 
@@ -133,6 +188,26 @@ fn decode_with<T, E: std::fmt::Display>(
     check(api, version, &body)?;
     let request = decode(&mut body).map_err(|error| DecodeFault::Codec(error.to_string()))?;
     if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
+}
+
+/// A body and what it is the body of.
+struct Body {
+    api: Api,
+    version: i16,
+    bytes: Bytes,
+}
+
+impl Body {
+    fn read<T: Decodable>(self) -> Result<T, DecodeFault> {
+        decode_as(self.api, self.version, self.bytes)
+    }
+
+    fn read_with<T, E: std::fmt::Display>(
+        self,
+        decode: impl FnOnce(&mut Bytes) -> Result<T, E>,
+    ) -> Result<T, DecodeFault> {
+        decode_with(self.api, self.version, self.bytes, decode)
+    }
 }
 
 fn check(api: Api, version: i16, body: &Bytes) -> Result<(), DecodeFault> {

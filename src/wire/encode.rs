@@ -112,9 +112,7 @@ mod tests {
 
     #[test]
     fn api_versions_3_is_flexible_under_header_0() {
-        let mut answer = api_versions(3, 5, 9);
-        answer.api_keys.truncate(3);
-        let frame = encode_response(Api::ApiVersions, 3, 0x0102_0304, &answer);
+        let frame = encode_response(Api::ApiVersions, 3, 0x0102_0304, &api_versions(3, 5, 9));
         // No tag byte after the correlation id; every array entry ends in one. The tagged fields
         // are supported features (without those whose lowest level is 0), the epoch, and
         // the finalized features (max before min).

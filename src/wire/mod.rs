@@ -13,6 +13,7 @@ pub mod frame;
 pub mod gather;
 pub mod header;
 pub mod leader;
+pub mod log_dirs;
 pub mod offsets;
 pub mod produce;
 pub mod shape;

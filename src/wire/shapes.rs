@@ -8,7 +8,7 @@
 
 use super::shape::{Field, Kind, Shape, Structure};
 use super::versions::Api;
-use crate::limits::{REQUEST_ELEMENTS_MAX, REQUEST_ELEMENTS_SMALL_MAX};
+use crate::limits::{REQUEST_ELEMENTS_LARGE_MAX, REQUEST_ELEMENTS_MAX, REQUEST_ELEMENTS_SMALL_MAX};
 
 /// The shape of `api`'s requests.
 #[must_use]
@@ -29,15 +29,38 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::AddPartitionsToTxn => &ADD_PARTITIONS_TO_TXN,
         Api::AddOffsetsToTxn => &ADD_OFFSETS_TO_TXN,
         Api::EndTxn => &END_TXN,
-        Api::TxnOffsetCommit => &TXN_OFFSET_COMMIT,
         Api::WriteTxnMarkers => &WRITE_TXN_MARKERS,
+        Api::TxnOffsetCommit => &TXN_OFFSET_COMMIT,
+        Api::DescribeAcls => &DESCRIBE_ACLS,
+        Api::CreateAcls => &CREATE_ACLS,
+        Api::DeleteAcls => &DELETE_ACLS,
         Api::DescribeConfigs => &DESCRIBE_CONFIGS,
+        Api::AlterConfigs => &ALTER_CONFIGS,
+        Api::AlterReplicaLogDirs => &ALTER_REPLICA_LOG_DIRS,
+        Api::DescribeLogDirs => &DESCRIBE_LOG_DIRS,
         Api::CreatePartitions => &CREATE_PARTITIONS,
+        Api::CreateDelegationToken => &CREATE_DELEGATION_TOKEN,
+        Api::RenewDelegationToken => &RENEW_DELEGATION_TOKEN,
+        Api::ExpireDelegationToken => &EXPIRE_DELEGATION_TOKEN,
+        Api::DescribeDelegationToken => &DESCRIBE_DELEGATION_TOKEN,
+        Api::ElectLeaders => &ELECT_LEADERS,
+        Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
+        Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,
+        Api::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
         Api::OffsetDelete => &OFFSET_DELETE,
+        Api::DescribeClientQuotas => &DESCRIBE_CLIENT_QUOTAS,
+        Api::AlterClientQuotas => &ALTER_CLIENT_QUOTAS,
+        Api::DescribeUserScramCredentials => &DESCRIBE_USER_SCRAM_CREDENTIALS,
+        Api::AlterUserScramCredentials => &ALTER_USER_SCRAM_CREDENTIALS,
+        Api::DescribeQuorum => &DESCRIBE_QUORUM,
+        Api::UpdateFeatures => &UPDATE_FEATURES,
         Api::DescribeCluster => &DESCRIBE_CLUSTER,
+        Api::DescribeProducers => &DESCRIBE_PRODUCERS,
+        Api::UnregisterBroker => &UNREGISTER_BROKER,
         Api::DescribeTransactions => &DESCRIBE_TRANSACTIONS,
         Api::ListTransactions => &LIST_TRANSACTIONS,
-        Api::DescribeProducers => &DESCRIBE_PRODUCERS,
+        Api::ListConfigResources => &LIST_CONFIG_RESOURCES,
+        Api::DescribeTopicPartitions => &DESCRIBE_TOPIC_PARTITIONS,
     }
 }
 
@@ -439,6 +462,305 @@ static LIST_TRANSACTIONS: Shape = Shape {
     ]),
     flexible_from: 0,
     elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_CONFIGS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            INT8,   // resource type
+            text(), // resource name
+            array(&Kind::Nested(&structure(&[
+                text(),             // configuration key
+                text().nullable(0), // value
+            ]))),
+        ]))),
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static INCREMENTAL_ALTER_CONFIGS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            INT8,   // resource type
+            text(), // resource name
+            array(&Kind::Nested(&structure(&[
+                text(),             // configuration key
+                INT8,               // operation
+                text().nullable(0), // value
+            ]))),
+        ]))),
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_CONFIG_RESOURCES: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Fixed(1)).since(1), // resource types
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_TOPIC_PARTITIONS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+        ]))),
+        INT32, // most partitions
+        Field::nested(&structure(&[
+            text(), // first topic
+            INT32,  // its first partition
+        ]))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_QUORUM: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // topic name
+        array(&Kind::Nested(&structure(&[
+            INT32, // partition
+        ]))),
+    ])))]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static UPDATE_FEATURES: Shape = Shape {
+    body: structure(&[
+        INT32, // timeout
+        array(&Kind::Nested(&structure(&[
+            text(),           // feature
+            INT16,            // highest level
+            BOOLEAN.until(0), // allow a downgrade
+            INT8.since(1),    // upgrade type
+        ]))),
+        BOOLEAN.since(1), // validate only
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static LIST_PARTITION_REASSIGNMENTS: Shape = Shape {
+    body: structure(&[
+        INT32, // timeout
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_PARTITION_REASSIGNMENTS: Shape = Shape {
+    body: structure(&[
+        INT32,            // timeout
+        BOOLEAN.since(1), // allow another replication factor
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32,                              // partition
+                array(&Kind::Fixed(4)).nullable(0), // broker ids
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ELECT_LEADERS: Shape = Shape {
+    body: structure(&[
+        INT8.since(1), // election type
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+        INT32, // timeout
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_LOG_DIRS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(),                 // topic name
+        array(&Kind::Fixed(4)), // partitions
+    ])))
+    .nullable(0)]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_REPLICA_LOG_DIRS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // path
+        array(&Kind::Nested(&structure(&[
+            text(),                 // topic name
+            array(&Kind::Fixed(4)), // partitions
+        ]))),
+    ])))]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static UNREGISTER_BROKER: Shape = Shape {
+    body: structure(&[
+        INT32, // broker id
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static DESCRIBE_ACLS: Shape = Shape {
+    body: structure(&[
+        INT8,               // resource type
+        text().nullable(0), // resource name
+        INT8.since(1),      // pattern type
+        text().nullable(0), // principal
+        text().nullable(0), // host
+        INT8,               // operation
+        INT8,               // permission type
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static CREATE_ACLS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        INT8,          // resource type
+        text(),        // resource name
+        INT8.since(1), // pattern type
+        text(),        // principal
+        text(),        // host
+        INT8,          // operation
+        INT8,          // permission type
+    ])))]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_LARGE_MAX,
+};
+
+static DELETE_ACLS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        INT8,               // resource type
+        text().nullable(0), // resource name
+        INT8.since(1),      // pattern type
+        text().nullable(0), // principal
+        text().nullable(0), // host
+        INT8,               // operation
+        INT8,               // permission type
+    ])))]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_LARGE_MAX,
+};
+
+static CREATE_DELEGATION_TOKEN: Shape = Shape {
+    body: structure(&[
+        text().nullable(3).since(3), // owner's principal type
+        text().nullable(3).since(3), // owner's principal name
+        array(&Kind::Nested(&structure(&[
+            text(), // renewer's principal type
+            text(), // renewer's principal name
+        ]))),
+        INT64, // longest life
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static RENEW_DELEGATION_TOKEN: Shape = Shape {
+    body: structure(&[
+        Field::blob(), // HMAC
+        INT64,         // renew period
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static EXPIRE_DELEGATION_TOKEN: Shape = Shape {
+    body: structure(&[
+        Field::blob(), // HMAC
+        INT64,         // expiry period
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_SMALL_MAX,
+};
+
+static DESCRIBE_DELEGATION_TOKEN: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // owner's principal type
+        text(), // owner's principal name
+    ])))
+    .nullable(0)]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_CLIENT_QUOTAS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(),             // entity type
+            INT8,               // match type
+            text().nullable(0), // match
+        ]))),
+        BOOLEAN, // strict
+    ]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_CLIENT_QUOTAS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            array(&Kind::Nested(&structure(&[
+                text(),             // entity type
+                text().nullable(0), // entity name
+            ]))),
+            array(&Kind::Nested(&structure(&[
+                text(),  // quota
+                INT64,   // value, a double
+                BOOLEAN, // remove
+            ]))),
+        ]))),
+        BOOLEAN, // validate only
+    ]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DESCRIBE_USER_SCRAM_CREDENTIALS: Shape = Shape {
+    body: structure(&[array(&Kind::Nested(&structure(&[
+        text(), // user
+    ])))
+    .nullable(0)]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static ALTER_USER_SCRAM_CREDENTIALS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // user
+            INT8,   // mechanism
+        ]))),
+        array(&Kind::Nested(&structure(&[
+            text(),        // user
+            INT8,          // mechanism
+            INT32,         // iterations
+            Field::blob(), // salt
+            Field::blob(), // salted password
+        ]))),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_LARGE_MAX,
 };
 
 const fn structure(fields: &'static [Field]) -> Structure {

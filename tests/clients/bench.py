@@ -59,6 +59,12 @@ class Bench:
             del row[""]  # Every line ends with a tab.
         return rows, int(last.removeprefix("exit ")), "\n".join(printed)
 
+    def command_first(self, main_class, word, *arguments, timeout_seconds=60, check=True):
+        """A tool whose own command comes before --bootstrap-server."""
+        command = kafka_peer.java(peer_cache.kafka_class_path(), main_class)
+        command += [word, "--bootstrap-server", self.peer.bootstrap, *arguments]
+        return self._run(command, timeout_seconds, b"", check)
+
     def records(self, command, *arguments, timeout_seconds=90):
         """A command of Records.java: Kafka's Java clients; its output."""
         words = [command] if command == "segments" else [command, self.peer.bootstrap]

@@ -38,6 +38,63 @@ pub const EXPECTED: &[Difference] = &[
         "the Kafka side has this default in its file, and tells so",
     ),
     row(
+        "IncrementalAlterConfigs of an unknown operation v*",
+        "*",
+        "an operation that does not exist is 42; Kafka's -1 is an exception that nobody caught",
+    ),
+    row(
+        "IncrementalAlterConfigs of the default, unknown v*",
+        "*",
+        "a name that this broker does not know is refused; Kafka keeps what it never heard of",
+    ),
+    row(
+        "IncrementalAlterConfigs of this node",
+        "answer",
+        "brokers have one configuration, which is changed as the cluster's default",
+    ),
+    row("DescribeConfigs of a group*", "*configs.length", "only consumer groups are configured"),
+    row("DescribeConfigs of a group*", "*[\"share.*", "there are no share groups"),
+    row("DescribeConfigs of a group*", "*[\"streams.*", "there are no streams groups"),
+    row(
+        "DescribeConfigs of a group*",
+        "*[\"consumer.assignment.interval.ms\"]*",
+        "assignments are computed at once",
+    ),
+    row("DescribeConfigs of all keys v4", "*configs.length", "the four keys below"),
+    row("DescribeConfigs of all keys v4", "*[\"allow.everyone*", "told although it is not set"),
+    row("DescribeConfigs of all keys v4", "*[\"super.users*", "told although it is not set"),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"group.consumer.regex.refresh.interval.ms\"*",
+        "a setting that Kafka has and does not tell",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"producer.id.expiration.check.interval.ms\"*",
+        "a setting that Kafka has and does not tell",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"group.coordinator.rebalance.protocols\"].value",
+        "there are no streams groups",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"sasl.enabled.mechanisms\"].read_only",
+        "there is no SASL to be set up for a listener",
+    ),
+    row(
+        "DescribeConfigs of all keys v4",
+        "*[\"ssl.client.auth\"].read_only",
+        "there is no TLS to be set up for a listener",
+    ),
+    row(
+        "DescribeTopicPartitions of an empty name v0",
+        "topics[*",
+        "an empty name is 17 alone; in Kafka it is an exception that fails the request with -1",
+    ),
+    row("DescribeQuorum v2", "nodes[0].listeners*", "the voter has no listener of its own"),
+    row(
         "Metadata that creates v*",
         "topics[*",
         "the topic is served when it is first told; Kafka answers 3 and creates it behind that",

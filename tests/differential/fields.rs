@@ -187,8 +187,30 @@ fn key_of(item: &Tree) -> Option<String> {
             _ => None,
         })
     };
-    of(&["name", "topic", "resource_name", "key", "config_name"])
-        .or_else(|| of(&["index", "partition", "partition_index", "api_key", "batch_index"]))
+    of(&["name", "topic", "resource_name", "key", "config_name", "topic_name", "user", "feature"])
+        .or_else(|| of(&["entity_type", "mechanism"]))
+        .or_else(|| entity_of(fields))
+        .or_else(|| {
+            of(&["index", "partition", "partition_index", "partition_id", "api_key", "batch_index"])
+        })
+}
+
+/// Whom a client quota is for.
+fn entity_of(fields: &[(String, Tree)]) -> Option<String> {
+    let (_, Tree::List(parts)) = fields.iter().find(|(name, _)| name == "entity")? else {
+        return None;
+    };
+    let atoms = |part: &Tree| {
+        let Tree::Struct(fields) = part else { return String::new() };
+        let texts = fields.iter().filter_map(|(_, value)| match value {
+            Tree::Atom(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("=")
+    };
+    let mut parts: Vec<String> = parts.iter().map(atoms).collect();
+    parts.sort_unstable();
+    Some(parts.join(" and "))
 }
 
 impl Words<'_> {
@@ -207,6 +229,7 @@ impl Words<'_> {
             | "replica_nodes"
             | "isr_nodes"
             | "producer_id"
+            | "replica_id"
             | "finalized_features_epoch"
                 if !text.starts_with('-') =>
             {

@@ -23,7 +23,7 @@ in_every_mode!(
 );
 
 /// Key, oldest advertised and newest version, as on Apache Kafka 4.3.
-const RANGES: [(i16, i16, i16); 24] = [
+const RANGES: &[(i16, i16, i16)] = &[
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 11),
@@ -40,14 +40,35 @@ const RANGES: [(i16, i16, i16); 24] = [
     (25, 0, 4),
     (26, 0, 5),
     (27, 1, 2),
-    (28, 0, 5),
+    (29, 1, 3),
+    (30, 1, 3),
+    (31, 1, 3),
     (32, 1, 4),
+    (33, 0, 2),
+    (34, 1, 2),
+    (35, 1, 5),
     (37, 0, 3),
-    (47, 0, 0),
+    (38, 1, 3),
+    (39, 1, 2),
+    (40, 1, 2),
+    (41, 1, 3),
+    (43, 0, 2),
+    (44, 0, 1),
+    (45, 0, 1),
+    (46, 0, 0),
+    (48, 0, 1),
+    (49, 0, 1),
+    (50, 0, 0),
+    (51, 0, 0),
+    (55, 0, 2),
+    (57, 0, 2),
     (60, 0, 2),
     (61, 0, 0),
+    (64, 0, 0),
     (65, 0, 0),
     (66, 0, 2),
+    (74, 0, 1),
+    (75, 0, 0),
 ];
 
 fn software(name: &'static str, version: &'static str) -> ApiVersionsRequest {
@@ -184,7 +205,7 @@ fn malformed() -> Vec<(String, Vec<u8>)> {
         let frame = raw_request_frame(key, 0, 1, 1, None, b"\0\0\0\0");
         all.push((format!("key {key}"), prefixed(frame)));
     }
-    for (key, min, max) in RANGES.into_iter().filter(|range| range.0 != 18) {
+    for (key, min, max) in RANGES.iter().copied().filter(|range| range.0 != 18) {
         let min = if key == 0 { 3 } else { min };
         for version in [min - 1, max + 1, -1, i16::MAX] {
             let frame = raw_request_frame(key, version, 2, 1, None, &[0; 64]);

@@ -11,7 +11,9 @@ mod support;
 mod cluster;
 mod calls;
 
+mod admin;
 mod codecs;
+mod configs;
 mod fetch;
 mod group_offsets;
 mod handshake;

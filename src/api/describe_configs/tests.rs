@@ -200,16 +200,20 @@ fn the_other_kinds_of_resources() {
             (0, Some(""), 8, "1", 0),
             (42, Some("Broker id must not be empty"), 8, "", 0),
             (42, Some(unexpected), 8, "0", 0),
-            (0, Some(""), 16, "metrics", 1),
-            (0, Some(""), 16, "nothing", 0),
+            (0, Some(""), 16, "metrics", 3),
+            (0, Some(""), 16, "nothing", 3),
             (42, Some(unnamed), 16, "", 0),
-            (0, Some(""), 32, "g", 0),
+            (0, Some(""), 32, "g", 2),
             (42, Some("Group name must not be empty"), 32, "", 0),
         ]
     );
     let interval = find(&results[3], "interval.ms");
     assert_eq!((interval.value.as_deref(), interval.config_source), (Some("1000"), 7));
-    assert_eq!((interval.config_type, interval.read_only), (0, false));
+    assert_eq!((interval.config_type, interval.read_only), (3, false));
+    assert_eq!(synonyms(interval), [("interval.ms", Some("1000"), 7)]);
+    let session = find(&results[6], "consumer.session.timeout.ms");
+    assert_eq!((session.value.as_deref(), session.config_source), (Some("45000"), 5));
+    assert_eq!(synonyms(session), [("group.consumer.session.timeout.ms", Some("45000"), 5)]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn the_table_is_kafkas() {
         );
         assert_eq!(key.hidden, key.name == "internal.segment.bytes");
         // Topic and broker defaults say the same, whichever a value is taken from.
-        assert_eq!(inherited(key.name, &default_broker).as_deref(), Some(key.default));
+        assert_eq!(value_text(key.name, &BTreeMap::new(), &default_broker), key.default);
         for (synonym, _) in key.synonyms {
             assert!(KEYS.iter().any(|broker_key| broker_key.name == *synonym), "{synonym}");
         }
@@ -319,6 +319,6 @@ fn lists_can_be_appended_to() {
     assert_eq!(is_list("cleanup.policy"), Some(true));
     assert_eq!(is_list("retention.ms"), Some(false));
     assert_eq!(is_list("nothing"), None);
-    assert_eq!(inherited("cleanup.policy", &broker(&[])).as_deref(), Some("delete"));
-    assert_eq!(inherited("nothing", &broker(&[])), None);
+    assert_eq!(default_text("cleanup.policy"), Some("delete"));
+    assert_eq!(default_text("nothing"), None);
 }

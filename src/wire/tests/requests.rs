@@ -33,6 +33,8 @@ use crate::wire::decode::Request;
 use crate::wire::txn_markers;
 use crate::wire::versions::Api;
 
+mod admin;
+
 pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
     random.tags_left = REQUEST_UNKNOWN_TAGS_MAX;
     let mut of = Of { version, random };
@@ -58,12 +60,13 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(of.txn_offset_commit(flexible))),
         Api::DescribeConfigs => Request::DescribeConfigs(of.describe_configs(flexible)),
         Api::DescribeCluster => Request::DescribeCluster(of.describe_cluster(flexible)),
+        Api::WriteTxnMarkers => Request::WriteTxnMarkers(of.write_txn_markers()),
+        Api::DescribeProducers => Request::DescribeProducers(of.describe_producers(flexible)),
         Api::DescribeTransactions => {
             Request::DescribeTransactions(of.describe_transactions(flexible))
         }
         Api::ListTransactions => Request::ListTransactions(of.list_transactions(flexible)),
-        Api::WriteTxnMarkers => Request::WriteTxnMarkers(of.write_txn_markers()),
-        Api::DescribeProducers => Request::DescribeProducers(of.describe_producers(flexible)),
+        _ => of.administrative(api, flexible),
     }
 }
 

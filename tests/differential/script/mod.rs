@@ -1,11 +1,14 @@
 //! What is asked of both sides.
 
 mod cluster;
+mod configs;
 mod coordinators;
 mod fetch;
 mod group_offsets;
 mod offsets;
 mod produce;
+mod quorum;
+mod quotas;
 pub mod topics;
 mod txn_offsets;
 
@@ -16,6 +19,9 @@ pub fn run(mut peer: Peer) -> Answers {
     wait_for_producer_ids(&mut peer);
     cluster::ask(&mut peer);
     topics::ask(&mut peer);
+    configs::ask(&mut peer);
+    quorum::ask(&mut peer);
+    quotas::ask(&mut peer);
     produce::ask(&mut peer);
     fetch::ask(&mut peer);
     offsets::ask(&mut peer);

@@ -1,0 +1,49 @@
+//! RenewDelegationToken (key 39), versions 1-2.
+//!
+//! Behaviour
+//! - There are no delegation tokens. As on every plaintext listener of Kafka's: 64.
+//!
+//! Version notes: 2 flexible.
+
+use std::rc::Rc;
+
+use kafka_protocol::messages::{RenewDelegationTokenRequest, RenewDelegationTokenResponse};
+
+use super::Response;
+use crate::error_code::ErrorCode;
+use crate::shard::Shard;
+use crate::wire::header::RequestHeader;
+
+/// Answers a request.
+#[must_use]
+pub fn handle(
+    _shard: &Rc<Shard>,
+    header: &RequestHeader,
+    _request: &RenewDelegationTokenRequest,
+) -> Response {
+    Response::encode(header, &answer())
+}
+
+/// The answer.
+#[must_use]
+pub fn answer() -> RenewDelegationTokenResponse {
+    RenewDelegationTokenResponse::default()
+        .with_error_code(ErrorCode::DelegationTokenRequestNotAllowed.code())
+        .with_expiry_timestamp_ms(-1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::encode::encode_response;
+    use crate::wire::versions::Api;
+
+    #[test]
+    fn tokens_are_not_allowed() {
+        let response = answer();
+        assert_eq!((response.error_code, response.expiry_timestamp_ms), (64, -1));
+        for version in 1..=2 {
+            encode_response(Api::RenewDelegationToken, version, 1, &response).expect("encodes");
+        }
+    }
+}
