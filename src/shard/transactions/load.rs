@@ -106,10 +106,8 @@ fn is_current(shard: &Shard, topic: TopicId) -> bool {
 fn finish(shard: &Rc<Shard>, partition: PartitionIndex) {
     let epoch = shard.context.leader_epoch().0;
     let now_ms = shard.runtime.wall_ms();
-    let mut completions =
+    let completions =
         shard.transactions.coordinator.borrow_mut().finish_load(partition, epoch, now_ms);
-    // What follows must not depend on hashing.
-    completions.sort_by(|left, right| left.transactional_id.cmp(&right.transactional_id));
     for completion in completions {
         markers::start(shard, completion);
     }
