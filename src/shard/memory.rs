@@ -36,12 +36,24 @@ impl Budget {
         self.used.get()
     }
 
+    /// Bytes there are in all.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Whether [`Budget::take`] would not wait.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let used = self.used.get();
+        used == 0 || used.saturating_add(bytes) <= self.bytes_max
+    }
+
     /// Waits until there is room for `bytes`; more than the whole budget is let through alone.
     pub async fn take(self: &Rc<Self>, bytes: usize) -> Charge {
         loop {
             let seen = self.freed.generation();
-            let used = self.used.get();
-            if used == 0 || used.saturating_add(bytes) <= self.bytes_max {
+            if self.has_room(bytes) {
                 break;
             }
             self.freed.wait(seen).await;
