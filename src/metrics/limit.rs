@@ -118,6 +118,18 @@ limits! {
     GroupsPerTurn = "groups_per_turn" by ["GROUPS_PER_TURN_MAX"];
     /// Tombstones of offsets went into more than one batch.
     TombstonesPerBatch = "tombstones_per_batch" by ["TOMBSTONES_PER_BATCH_MAX"];
+    /// A topic is not counted by its name: too many are.
+    MetricsTopics = "metrics_topics" by ["METRICS_TOPICS_MAX"];
+    /// Partitions were left out of a scrape: the shard has too many.
+    MetricsPartitions = "metrics_partitions" by ["METRICS_PARTITIONS_MAX"];
+    /// A connection to the metrics endpoint was closed: it has as many as it may.
+    HttpConnections = "http_connections" by ["HTTP_CONNECTIONS_MAX"];
+    /// A request at the metrics endpoint was refused: its head is too large.
+    HttpHeadBytes = "http_head_bytes" by ["HTTP_HEAD_BYTES_MAX"];
+    /// A request at the metrics endpoint took too long.
+    HttpRequestTime = "http_request_time" by ["HTTP_REQUEST_MS_MAX"];
+    /// A slow request was not written about: too many were.
+    SlowLines = "slow_lines" by ["SLOW_LINES_MAX", "SLOW_LINES_WINDOW_MS"];
 }
 
 /// Number of limits.

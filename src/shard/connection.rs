@@ -22,8 +22,10 @@ use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
 use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
 use crate::metrics::Limit;
+use crate::metrics::stages::{self, BlockTimes, RequestClock, Times};
 use crate::wire::frame::{FrameFault, FrameSplitter};
 use crate::wire::header::{self, HeaderFault};
+use crate::wire::versions::Api;
 
 /// What the handlers may know of a connection.
 pub struct Connection {
@@ -42,6 +44,16 @@ pub struct Connection {
 struct Queued {
     slot: Rc<Slot<Response>>,
     _charge: Rc<Charge>,
+    /// What it answers; nothing if it only ends the connection.
+    asked: Option<Asked>,
+}
+
+/// What is kept of a request until its response has left.
+#[derive(Clone)]
+struct Asked {
+    api: Api,
+    version: i16,
+    clock: Rc<RequestClock>,
 }
 
 /// The connections of a shard, for the limit on idle ones.
@@ -80,8 +92,16 @@ impl Connections {
         self.ended.notify();
     }
 
+    /// Requests of all of them that are not answered yet.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        let open = self.open.borrow();
+        let queued = |connection: Rc<Connection>| connection.queue.borrow().len();
+        open.iter().filter_map(Weak::upgrade).map(queued).sum()
+    }
+
     /// Closes what has been idle for longer than `idle_ms` and has nothing in progress.
-    fn close_idle(&self, now: Monotonic, idle_ms: u64) {
+    fn close_idle(&self, now: Monotonic, idle_ms: u64) -> usize {
         let mut idle = Vec::new();
         self.open.borrow_mut().retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
@@ -91,9 +111,10 @@ impl Connections {
             }
             true
         });
-        for connection in idle {
+        for connection in &idle {
             connection.close();
         }
+        idle.len()
     }
 }
 
@@ -107,7 +128,8 @@ pub fn start(shard: &Rc<Shard>) {
             let pause_ms = (idle_ms / 8).clamp(10, 60_000);
             let next = shard.runtime.now().plus_ms(pause_ms);
             shard.runtime.sleep_until(next).await;
-            shard.connections.close_idle(shard.runtime.now(), idle_ms);
+            let closed = shard.connections.close_idle(shard.runtime.now(), idle_ms);
+            shard.metrics.limit_reached_often(Limit::ConnectionIdle, closed as u64);
         }
     }));
 }
@@ -175,8 +197,8 @@ impl Connection {
         self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
     }
 
-    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>) {
-        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge });
+    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>, asked: Option<Asked>) {
+        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge, asked });
         self.queued.notify();
     }
 }
@@ -185,6 +207,7 @@ impl Connection {
 pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
     let connection = Connection::new(stream.peer().into(), shard.runtime.now());
     shard.connections.add(&connection);
+    shard.metrics.connections_opened.add(1);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
 }
@@ -215,7 +238,7 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connecti
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
     let charge = Rc::new(shard.connection_memory.take(0).await);
-    connection.push(Slot::filled(Response::Close), charge);
+    connection.push(Slot::filled(Response::Close), charge, None);
 }
 
 /// Why no more requests are read.
@@ -261,11 +284,15 @@ async fn read_requests(
     let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
+    // When the first bytes of the next frame were there.
+    let mut began = Monotonic::default();
     loop {
         loop {
             match splitter.next(&mut buffer) {
                 Ok(Some(frame)) => {
-                    if let Err(reason) = start_request(shard, connection, frame).await {
+                    let clock = Rc::new(RequestClock::new(began, connection.last_read.get()));
+                    began = connection.last_read.get();
+                    if let Err(reason) = start_request(shard, connection, frame, clock).await {
                         return End::Malformed(reason);
                     }
                 }
@@ -280,6 +307,7 @@ async fn read_requests(
             return End::Stopping;
         }
         let limit = splitter.read_bytes(&buffer);
+        let is_new = buffer.is_empty();
         let stopped = async {
             shard.stopped().await;
             Ok(0)
@@ -296,7 +324,14 @@ async fn read_requests(
         match futures_lite::future::or(read, ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(_) => connection.last_read.set(shard.runtime.now()),
+            Ok(count) => {
+                let now = shard.runtime.now();
+                connection.last_read.set(now);
+                if is_new {
+                    began = now;
+                }
+                shard.metrics.bytes_received.add(count as u64);
+            }
         }
     }
 }
@@ -305,6 +340,7 @@ async fn start_request(
     shard: &Rc<Shard>,
     connection: &Rc<Connection>,
     frame: Bytes,
+    clock: Rc<RequestClock>,
 ) -> Result<(), Malformed> {
     if !connection.has_room() {
         shard.metrics.limit_reached(Limit::RequestsInFlight);
@@ -317,88 +353,166 @@ async fn start_request(
         shard.metrics.limit_reached(Limit::MemoryBudget);
     }
     let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
-    let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
+    let in_hand = Rc::new(InHand {
+        peer: Rc::clone(&connection.peer),
+        frame: frame.clone(),
+        clock: Rc::clone(&clock),
+    });
     let (header, body) = header::parse(frame)?;
+    let asked = Asked { api: header.api, version: header.api_version, clock };
+    shard.metrics.requests.came(asked.api, asked.version);
     if !api::overlaps(header.api) {
         connection.all_ready().await;
     }
     if connection.is_closed() {
         return Ok(());
     }
+    asked.clock.start(shard.runtime.now());
     let handled = pin!(api::handle(shard, connection, header, body));
     let slot = match crash::watched(&in_hand, handled).await? {
-        Answer::None => return Ok(()),
-        Answer::Now(response) => Slot::filled(response),
+        Answer::None => {
+            let now = shard.runtime.now();
+            asked.clock.compute(now);
+            note_times(shard, connection, &asked, &asked.clock.times(None, now, now));
+            return Ok(());
+        }
+        Answer::Now(response) => {
+            asked.clock.compute(shard.runtime.now());
+            Slot::filled(response)
+        }
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
             let charge = Rc::clone(&charge);
             let in_hand = Rc::new(in_hand.kept());
             let future = crash::watched(&in_hand, future);
+            let clock = Rc::clone(&asked.clock);
+            let runtime = Rc::clone(&shard.runtime);
             shard.runtime.spawn(Box::pin(async move {
                 let response = future.await;
+                clock.compute(runtime.now());
                 charge.add(response.bytes());
                 filled.fill(response);
             }));
             slot
         }
     };
-    connection.push(slot, charge);
+    connection.push(slot, charge, Some(asked));
     Ok(())
 }
 
 async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection: &Rc<Connection>) {
     let mut slices: Vec<Bytes> = Vec::new();
+    let mut leaving: Vec<Leaving> = Vec::new();
     loop {
-        let first = loop {
+        let (slot, asked) = loop {
             let seen = connection.queued.generation();
             if let Some(queued) = connection.queue.borrow().front() {
-                break Rc::clone(&queued.slot);
+                break (Rc::clone(&queued.slot), queued.asked.clone());
             }
             if connection.is_closed() {
                 return;
             }
             connection.queued.wait(seen).await;
         };
-        let response = first.take().await;
-        if !finish(shard, response, &mut slices).await {
+        let response = slot.take().await;
+        let mut close = !finish(shard, asked, response, &mut slices, &mut leaving).await;
+        if close {
             return;
         }
         let mut finished = 1;
         // What else is ready leaves in the same write.
-        let mut close = false;
-        while let Some(response) = next_ready(shard, connection, finished) {
+        while let Some((asked, response)) = next_ready(shard, connection, finished) {
             finished += 1;
-            if !finish(shard, response, &mut slices).await {
+            if !finish(shard, asked, response, &mut slices, &mut leaving).await {
                 close = true;
                 break;
             }
         }
+        let began = shard.runtime.now();
+        let bytes: usize = slices.iter().map(Bytes::len).sum();
         let written = stream.write_all(&mut slices).await;
         slices.clear();
         connection.queue.borrow_mut().drain(..finished);
         connection.answered.notify();
-        if written.is_err() || close {
+        if written.is_err() {
+            return;
+        }
+        shard.metrics.bytes_sent.add(bytes as u64);
+        let sent = shard.runtime.now();
+        for Leaving { asked, block } in leaving.drain(..) {
+            note_times(shard, connection, &asked, &asked.clock.times(block, began, sent));
+        }
+        if close {
             return;
         }
     }
 }
 
+/// A response on its way out, and the journal block it waited for.
+struct Leaving {
+    asked: Asked,
+    block: Option<BlockTimes>,
+}
+
 /// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
-fn next_ready(shard: &Shard, connection: &Connection, place: usize) -> Option<Response> {
+fn next_ready(
+    shard: &Shard,
+    connection: &Connection,
+    place: usize,
+) -> Option<(Option<Asked>, Response)> {
     let queue = connection.queue.borrow();
-    let slot = &queue.get(place)?.slot;
-    let response = slot.try_take()?;
+    let queued = queue.get(place)?;
+    let response = queued.slot.try_take()?;
     if response.durable_at() <= shard.journal.durable_through() {
-        Some(response)
+        Some((queued.asked.clone(), response))
     } else {
-        slot.fill(response);
+        queued.slot.fill(response);
         None
     }
 }
 
 /// Waits until the response may leave and appends its bytes; `false` closes the connection.
-async fn finish(shard: &Shard, response: Response, slices: &mut Vec<Bytes>) -> bool {
-    let durable = shard.journal.wait(response.durable_at()).await.is_ok();
+async fn finish(
+    shard: &Shard,
+    asked: Option<Asked>,
+    response: Response,
+    slices: &mut Vec<Bytes>,
+    leaving: &mut Vec<Leaving>,
+) -> bool {
+    let durable_at = response.durable_at();
+    let durable = shard.journal.wait(durable_at).await.is_ok();
+    if let Some(asked) = asked {
+        response.each_code(durable, &mut |code, count| {
+            shard.metrics.requests.answered(asked.api, code, u64::from(count));
+        });
+        leaving.push(Leaving { asked, block: shard.journal.times(durable_at) });
+    }
     response.into_slices(durable, slices)
+}
+
+/// Counts where the time of a request went, and writes about one that was slow.
+fn note_times(shard: &Shard, connection: &Connection, asked: &Asked, times: &Times) {
+    shard.metrics.requests.left(asked.api, times);
+    let limit_ms = shard.context.config.slow_request_ms;
+    let took_ms = stages::answerable_ns(times) / 1_000_000;
+    if limit_ms == 0 || took_ms < limit_ms {
+        return;
+    }
+    let (guilty, spent_ns) = stages::guilty(times);
+    shard.metrics.was_slow(guilty);
+    let now_ms = shard.runtime.now().0 / 1_000_000;
+    let Some(left_out) = shard.metrics.slow_lines.admit(now_ms) else {
+        return shard.metrics.limit_reached(Limit::SlowLines);
+    };
+    tracing::warn!(
+        shard = %shard.id,
+        peer = %connection.peer,
+        left_out,
+        "slow request: {:?} v{} took {took_ms} ms, {} ms of it in {}",
+        asked.api,
+        asked.version,
+        spent_ns / 1_000_000,
+        guilty.label(),
+    );
 }

@@ -136,6 +136,7 @@ async fn read_part(
     let Some(partition) = shard.partition(part.partition) else {
         return ReadOutcome::failed(ErrorCode::UnknownTopicOrPartition);
     };
+    partition.metrics.add(|of| &of.fetch_requests, 1);
     let (mut outcome, bounds) = match check_read(shard, &partition, part) {
         Ok(checked) => checked,
         Err(code) => return ReadOutcome::failed(code),
@@ -551,6 +552,12 @@ impl ReadCache {
             bytes: 0,
             bytes_max,
         }
+    }
+
+    /// Bytes in use, and how many it may use.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        (self.bytes, self.bytes_max)
     }
 
     fn get(&mut self, key: &ChunkKey) -> Option<Bytes> {
