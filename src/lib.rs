@@ -49,6 +49,7 @@
 //! - [`recovery`]: from what is on disk to what the shards start with.
 //! - [`metadata`]: the catalog: topics, configurations, placement.
 //! - [`coordinator`]: transactional ids and groups: what their internal topics mean.
+//! - [`metrics`]: what the shards count, and how it is told.
 //! - [`tools`]: looking at the files of a stopped broker.
 //! - [`ids`], [`error_code`], [`limits`]: numbers with names, answers with codes, every bound.
 //!
@@ -126,6 +127,7 @@ pub mod journal;
 pub mod limits;
 pub mod log;
 pub mod metadata;
+pub mod metrics;
 pub mod preflight;
 pub mod recovery;
 pub mod shard;

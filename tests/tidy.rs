@@ -33,6 +33,7 @@ const SANS_IO: &[&str] = &[
     "src/journal/",
     "src/log/",
     "src/metadata/",
+    "src/metrics/",
     "src/recovery/",
     "src/shard/",
     "src/tools/",

@@ -205,7 +205,7 @@ impl Fetch {
                 continue;
             };
             seen.clear();
-            self.shard.counters.parked_fetches.add(1);
+            self.shard.metrics.parked_fetches.add(1);
             self.connection.park(&waiter);
             let timer = self.shard.runtime.sleep_until(deadline);
             futures_lite::future::or(watching.moved(), timer).await;

@@ -11,11 +11,13 @@ use kafka_protocol::protocol::Encodable;
 
 use crate::ids::JournalSequence;
 use crate::io::LocalFuture;
+use crate::metrics::Limit;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
-use crate::wire::decode::{self, Request};
+use crate::wire::decode::{self, DecodeFault, Request};
 use crate::wire::encode;
 use crate::wire::header::RequestHeader;
+use crate::wire::shape::{Reason, ShapeFault};
 use crate::wire::versions::Api;
 
 pub mod add_offsets_to_txn;
@@ -209,6 +211,31 @@ pub fn overlaps(api: Api) -> bool {
     }
 }
 
+/// A request whose body cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("{api:?} v{version}: {fault}")]
+pub struct Malformed {
+    api: Api,
+    version: i16,
+    fault: DecodeFault,
+}
+
+impl Malformed {
+    /// The bound that the body goes beyond, if that is what is wrong.
+    #[must_use]
+    pub fn limit(&self) -> Option<Limit> {
+        match &self.fault {
+            DecodeFault::Shape(ShapeFault { reason: Reason::TooManyElements, .. }) => {
+                Some(Limit::RequestElements)
+            }
+            DecodeFault::Shape(ShapeFault { reason: Reason::TooManyTags, .. }) => {
+                Some(Limit::RequestUnknownTags)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Starts a request.
 ///
 /// # Errors
@@ -218,13 +245,14 @@ pub async fn handle(
     connection: &Rc<Connection>,
     header: RequestHeader,
     body: Bytes,
-) -> Result<Answer, String> {
+) -> Result<Answer, Malformed> {
     if !header.is_served() {
         // Only ApiVersions gets here with a version that is not served.
         return Ok(Answer::Now(api_versions::unsupported(&header)));
     }
-    let request = decode::decode(header.api, header.api_version, body)
-        .map_err(|fault| format!("{:?} v{}: {fault}", header.api, header.api_version))?;
+    let (api, version) = (header.api, header.api_version);
+    let request =
+        decode::decode(api, version, body).map_err(|fault| Malformed { api, version, fault })?;
     Ok(start(Rc::clone(shard), Rc::clone(connection), header, request).await)
 }
 

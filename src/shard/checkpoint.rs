@@ -161,7 +161,7 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let content = image.encode();
     write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
     shard.journal.release_through(start.point);
-    shard.counters.checkpoints.add(1);
+    shard.metrics.checkpoints.add(1);
     Ok(())
 }
 

@@ -21,8 +21,9 @@ use crate::api::{self, Answer, Response};
 use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
 use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
-use crate::wire::frame::FrameSplitter;
-use crate::wire::header;
+use crate::metrics::Limit;
+use crate::wire::frame::{FrameFault, FrameSplitter};
+use crate::wire::header::{self, HeaderFault};
 
 /// What the handlers may know of a connection.
 pub struct Connection {
@@ -166,6 +167,10 @@ impl Connection {
         self.at_most(0).await;
     }
 
+    fn has_room(&self) -> bool {
+        self.queue.borrow().len() < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+    }
+
     async fn room(&self) {
         self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
     }
@@ -201,7 +206,10 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connecti
         End::Peer => connection.close(),
         End::Stopping => {}
         End::Malformed(reason) => {
-            shard.counters.malformed.add(1);
+            shard.metrics.malformed.add(1);
+            if let Some(limit) = reason.limit() {
+                shard.metrics.limit_reached(limit);
+            }
             tracing::debug!(peer = %connection.peer, "connection closed: {reason}");
         }
     }
@@ -217,7 +225,31 @@ enum End {
     /// The shard is stopping.
     Stopping,
     /// The peer sent what is no request.
-    Malformed(String),
+    Malformed(Malformed),
+}
+
+/// What is wrong with what the peer sent.
+#[derive(Debug, thiserror::Error)]
+enum Malformed {
+    #[error(transparent)]
+    Frame(#[from] FrameFault),
+    #[error(transparent)]
+    Header(#[from] HeaderFault),
+    #[error(transparent)]
+    Body(#[from] api::Malformed),
+    #[error("this request crashed the broker twice")]
+    Deadly,
+}
+
+impl Malformed {
+    /// The bound that it goes beyond, if that is what is wrong.
+    fn limit(&self) -> Option<Limit> {
+        match self {
+            Malformed::Frame(FrameFault::TooLarge { .. }) => Some(Limit::FrameTooLarge),
+            Malformed::Body(fault) => fault.limit(),
+            _ => None,
+        }
+    }
 }
 
 /// Reads and starts requests.
@@ -238,7 +270,7 @@ async fn read_requests(
                     }
                 }
                 Ok(None) => break,
-                Err(fault) => return End::Malformed(fault.to_string()),
+                Err(fault) => return End::Malformed(fault.into()),
             }
         }
         if connection.is_closed() {
@@ -273,15 +305,20 @@ async fn start_request(
     shard: &Rc<Shard>,
     connection: &Rc<Connection>,
     frame: Bytes,
-) -> Result<(), String> {
-    connection.room().await;
+) -> Result<(), Malformed> {
+    if !connection.has_room() {
+        shard.metrics.limit_reached(Limit::RequestsInFlight);
+        connection.room().await;
+    }
     if crash::is_refused(&frame) {
-        return Err("this request crashed the broker twice".to_owned());
+        return Err(Malformed::Deadly);
+    }
+    if !shard.connection_memory.has_room(frame.len()) {
+        shard.metrics.limit_reached(Limit::MemoryBudget);
     }
     let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
     let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
-    let (header, body) = header::parse(frame).map_err(|fault| fault.to_string())?;
-    shard.counters.requests.add(1);
+    let (header, body) = header::parse(frame)?;
     if !api::overlaps(header.api) {
         connection.all_ready().await;
     }

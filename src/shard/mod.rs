@@ -48,6 +48,7 @@ use crate::log::producers::Producers;
 use crate::log::segments::{SealedSegment, SegmentRules, SegmentSet};
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
+use crate::metrics::ShardMetrics;
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
@@ -172,8 +173,8 @@ pub struct Shard {
     pub group_offsets: GroupOffsets,
     /// The coordinator of transactional ids.
     pub transactions: Transactions,
-    /// What the shard has done.
-    pub counters: Counters,
+    /// What the shard has done, in numbers.
+    pub metrics: Rc<ShardMetrics>,
     /// Told when the catalog has changed.
     pub catalog_changed: Event,
     /// Told when the shard begins to stop.
@@ -187,38 +188,6 @@ pub struct Shard {
     recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
     stopping: Cell<bool>,
     failed: Cell<bool>,
-}
-
-/// A number that only grows.
-#[derive(Default)]
-pub struct Counter(Cell<u64>);
-
-impl Counter {
-    /// Adds to it.
-    pub fn add(&self, count: u64) {
-        self.0.set(self.0.get() + count);
-    }
-
-    /// Its value.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
-
-/// What a shard has done.
-#[derive(Default)]
-pub struct Counters {
-    /// Requests handled.
-    pub requests: Counter,
-    /// Connections closed for malformed input.
-    pub malformed: Counter,
-    /// Bytes of batches written to segments.
-    pub segment_bytes_written: Counter,
-    /// Checkpoints finished.
-    pub checkpoints: Counter,
-    /// Fetches parked.
-    pub parked_fetches: Counter,
 }
 
 /// What a shard is made of.
@@ -269,7 +238,7 @@ impl Shard {
             producer_ids: ProducerIds::default(),
             group_offsets: GroupOffsets::default(),
             transactions: Transactions::new(&config),
-            counters: Counters::default(),
+            metrics: ShardMetrics::new(),
             catalog_changed: Event::default(),
             stop: Event::default(),
             connection_memory: Budget::new(split.connection_bytes),

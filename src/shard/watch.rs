@@ -13,6 +13,7 @@ use super::Shard;
 use super::message::{Message, Operation, Reply, WatchPart};
 use super::partition::Waiter;
 use crate::ids::ShardId;
+use crate::metrics::Limit;
 
 type Map<K> = RefCell<HashMap<K, Rc<Waiter>, foldhash::fast::RandomState>>;
 
@@ -117,7 +118,14 @@ fn watch_here(shard: &Shard, waiter: &Rc<Waiter>, part: &WatchPart) -> bool {
     let log = partition.log.borrow();
     let bound = if part.committed_only { log.last_stable_offset() } else { log.high_watermark() };
     drop(log);
-    bound > part.seen || !partition.is_online() || !partition.watch(waiter, part.committed_only)
+    if bound > part.seen || !partition.is_online() {
+        return true;
+    }
+    let waits = partition.watch(waiter, part.committed_only);
+    if !waits {
+        shard.metrics.limit_reached(Limit::WaitersPerPartition);
+    }
+    !waits
 }
 
 /// Watches for a fetch of another shard; `true` when a bound has moved already.

@@ -243,7 +243,7 @@ async fn write_chunk(shard: &Rc<Shard>, partition: &Rc<Partition>, chunk: Chunk)
         retry_when_full(shard, || file.write_at(Rc::clone(&buffer), position)).await?;
         position += length as u64;
     }
-    shard.counters.segment_bytes_written.add(end_position - chunk.position);
+    shard.metrics.segment_bytes_written.add(end_position - chunk.position);
     {
         let mut segments = partition.segments.borrow_mut();
         let active = segments.active.as_mut().expect("invariant: only this task rolls");

@@ -157,8 +157,8 @@ impl Machine {
         self.world.run_steps(steps);
         self.oracle.borrow().check()?;
         for shard in &cluster.shards {
-            self.counts.checkpoints += shard.counters.checkpoints.get();
-            self.counts.segment_bytes += shard.counters.segment_bytes_written.get();
+            self.counts.checkpoints += shard.metrics.checkpoints.get();
+            self.counts.segment_bytes += shard.metrics.segment_bytes_written.get();
         }
         if may_fail.get() {
             self.counts.faulty_boots += 1;

@@ -1,0 +1,78 @@
+//! That no bound is forgotten: each constant of `limits.rs` is counted when it is reached, or
+//! stands here with the reason why a running broker cannot reach it.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::config::broker::KEYS;
+
+/// Constants that are no bounds a running broker runs into.
+const NOT_REACHED: &[(&str, &str)] = &[
+    ("BLOCK_ALIGN", "a unit"),
+    ("JOURNAL_BLOCK_BYTES_MIN", "where the size of blocks begins"),
+    ("JOURNAL_SEAL_IDLE_MS", "a time"),
+    ("WRITE_BEHIND_BYTES", "where work begins"),
+    ("SEGMENT_WRITE_BYTES_MAX", "the unit of one write"),
+    ("SEGMENT_ALLOCATE_BYTES", "a unit"),
+    ("PRODUCER_BATCHES_REMEMBERED", "a window that is always full"),
+    ("VALIDATE_SLICE_BYTES", "the unit of one turn"),
+    ("READ_CHUNK_BYTES", "the unit of one read"),
+    ("READ_AHEAD_CHUNKS", "the unit of one read"),
+    ("CHECKPOINT_INTERVAL_MS", "a time"),
+    ("PRODUCER_ID_BLOCK", "a unit"),
+    ("TXN_APPEND_RETRY_MS", "a time"),
+    ("MARKER_RETRY_MS_MIN", "a time"),
+    ("MARKER_RETRY_MS_MAX", "a time"),
+    ("COORDINATOR_LOAD_BYTES", "the unit of one read"),
+    ("TOMBSTONE_BATCH_BYTES", "the unit of one batch"),
+    ("CLIENT_RESPONSE_BYTES_MAX", "of a command, not of the broker"),
+    ("FRAME_READ_BYTES_MIN", "the unit of one read"),
+    ("JOURNAL_REPLAY_CHUNK_BYTES", "the unit of one read of a start"),
+    ("EXECUTOR_IO_MEMORY_BYTES_MAX", "of a start"),
+    ("EXECUTOR_IO_MEMORY_BYTES_MIN", "of a start"),
+    ("EXECUTOR_MEMLOCK_BYTES_MIN", "of a start"),
+    ("STREAM_READ_BYTES_MIN", "the unit of one read"),
+    ("STREAM_READ_BYTES_MAX", "the unit of one read"),
+    ("STREAM_SLICES_PER_SEND_MAX", "the unit of one system call"),
+    ("STREAM_CALLS_PER_TURN_MAX", "the unit of one turn"),
+    ("LISTEN_BACKLOG", "the kernel's, which counts it"),
+    ("CATALOG_LOG_BYTES_MAX", "where work begins"),
+    ("OPEN_FILES_COMFORTABLE", "of a start, which warns"),
+    ("DRAIN_MS", "of a stop, which ends the counters too"),
+    ("OFFSETS_LOAD_BYTES", "the unit of one read"),
+    ("CONCURRENT_TRANSACTIONS_RETRY_MS", "a time"),
+];
+
+#[test]
+fn every_constant_is_counted_or_accounted_for() {
+    let constants: BTreeSet<&str> = include_str!("../../limits.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(':'))
+        .map(|(name, _)| name)
+        .collect();
+    let keys: BTreeSet<&str> = KEYS.iter().map(|key| key.name).collect();
+    let mut accounted: BTreeSet<&str> = BTreeSet::new();
+    for limit in Limit::ALL {
+        for source in limit.set_by() {
+            assert!(constants.contains(source) || keys.contains(source), "{limit:?}: {source}");
+            accounted.insert(source);
+        }
+    }
+    for (name, reason) in NOT_REACHED {
+        assert!(constants.contains(name), "{name} ({reason}) is no longer there");
+        assert!(accounted.insert(name), "{name} is counted, and cannot be reached?");
+    }
+    let missing: Vec<_> = constants.difference(&accounted).collect();
+    assert!(missing.is_empty(), "neither counted nor accounted for: {missing:?}");
+}
+
+#[test]
+fn labels_are_distinct_words() {
+    let labels: BTreeSet<&str> = Limit::ALL.iter().map(|limit| limit.label()).collect();
+    assert_eq!(labels.len(), Limit::ALL.len());
+    let is_word = |label: &str| label.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    assert!(labels.iter().all(|label| is_word(label)), "{labels:?}");
+    for (place, limit) in Limit::ALL.iter().enumerate() {
+        assert_eq!(*limit as usize, place);
+    }
+}
