@@ -4,12 +4,16 @@
 //! five lines a start prints. Everything that serves is in the shards. Must never open a port to
 //! requests before every shard can answer them.
 
+pub mod accept;
+
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use accept::Doors;
 
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
 use crate::crash;
@@ -18,7 +22,6 @@ use crate::io::Disk;
 use crate::io::buffers::Home;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::GlommioDisk;
-use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::journal::manifest;
 use crate::limits::DRAIN_MS;
@@ -29,8 +32,9 @@ use crate::preflight;
 use crate::recovery::Recovered;
 use crate::shard::build::{self, CATALOG, RESERVE, Started};
 use crate::shard::message::Message;
+use crate::shard::quota::ConnectionQuota;
 use crate::shard::space::DiskFull;
-use crate::shard::{Context, Node, RecoveredPartition, Shard, connection};
+use crate::shard::{Context, Node, RecoveredPartition, Shard};
 
 /// Why the broker did not start, or ended with a fault: one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +88,8 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
         config,
     });
     print_start(&context, &started.recovered);
-    serve(&context, started, listeners)
+    let descriptors = preflight::Descriptors::share(cleared.open_files, context.shards);
+    serve(&context, started, listeners, &descriptors)
 }
 
 /// Opens the catalog and recovers; on a temporary executor.
@@ -257,6 +262,8 @@ struct Seed {
     first_sequence: JournalSequence,
     full: DiskFull,
     together: Arc<Together>,
+    doors: Doors,
+    segment_files: usize,
 }
 
 /// How far the shards are, all together.
@@ -270,7 +277,10 @@ fn serve(
     context: &Arc<Context>,
     started: Started,
     listeners: Listeners,
+    descriptors: &preflight::Descriptors,
 ) -> Result<(), BrokerError> {
+    let doors =
+        Doors { quota: Arc::new(ConnectionQuota::default()), descriptors: descriptors.connections };
     let image = Arc::new(started.image);
     let together = Arc::new(Together::default());
     let full = DiskFull::default();
@@ -291,6 +301,8 @@ fn serve(
             first_sequence: started.recovered.first_sequence,
             full: full.clone(),
             together: Arc::clone(&together),
+            doors: doors.clone(),
+            segment_files: descriptors.segment_files,
         })
         .collect();
     watch_signals(stoppers)?;
@@ -331,7 +343,10 @@ async fn run_shard(id: ShardId, seed: Seed) -> Result<(), String> {
     let together = Arc::clone(&seed.together);
     let shards = seed.context.shards;
     let listener = seed.listener.as_ref().map(TcpListener::try_clone);
+    let doors = seed.doors.clone();
+    let segment_files = seed.segment_files;
     let shard = build_shard(id, seed).await?;
+    shard.files.borrow_mut().keep_at_most(segment_files);
     shard.start();
     if id == ShardId(0) {
         shard.space.restore_reserve(&shard).await;
@@ -341,7 +356,7 @@ async fn run_shard(id: ShardId, seed: Seed) -> Result<(), String> {
     if let Some(listener) = listener {
         let listener = listener.map_err(|error| error.to_string())?;
         let accepting = Rc::clone(&shard);
-        shard.runtime.spawn(Box::pin(async move { accept(accepting, listener).await }));
+        shard.runtime.spawn(Box::pin(accept::accept(accepting, listener, doors)));
     }
     shard.stopped().await;
     let deadline = shard.runtime.now().plus_ms(DRAIN_MS);
@@ -382,34 +397,4 @@ async fn build_shard(id: ShardId, seed: Seed) -> Result<Rc<Shard>, String> {
         full: seed.full,
     })
     .await
-}
-
-/// Accepts connections; with one listener for all shards they are dealt in turn.
-async fn accept(shard: Rc<Shard>, socket: TcpListener) {
-    let listener = match Listener::new(socket) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!("the listener failed: {error}"),
-    };
-    let dealt = shard.context.is_single();
-    let mut next = 0;
-    loop {
-        let stopped = async {
-            shard.stopped().await;
-            None
-        };
-        let accepted = async { Some(listener.accept().await) };
-        match futures_lite::future::or(accepted, stopped).await {
-            None => return,
-            Some(Err(error)) => return tracing::error!("the listener failed: {error}"),
-            Some(Ok(accepted)) if dealt && shard.context.shards > 1 => {
-                let to = ShardId(next % shard.context.shards);
-                next = (next + 1) % shard.context.shards;
-                shard.links.tell(to, Message::Connection(accepted));
-            }
-            Some(Ok(accepted)) => match accepted.into_stream() {
-                Ok(stream) => connection::spawn(&shard, Rc::new(stream)),
-                Err(error) => tracing::debug!("a connection was lost at once: {error}"),
-            },
-        }
-    }
 }

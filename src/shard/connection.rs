@@ -3,8 +3,11 @@
 //! Owns the pipeline of one connection. Requests are started in the order they arrive; Produce,
 //! Fetch and pure reads overlap, any other API starts when the responses before it are ready.
 //! A response leaves no earlier than the journal position it depends on. When too much is in
-//! progress, the socket is left unread. Must never answer malformed input: it closes this
-//! connection, and no other.
+//! progress here, or too much memory is used by all, the socket is left unread. Must never answer
+//! malformed input: it closes this connection, and no other.
+//!
+//! What a client can make the broker hold is bounded: so many requests in progress, one Fetch among
+//! them, and no further request while the client has so many bytes of responses to take.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,16 +17,22 @@ use std::rc::{Rc, Weak};
 use bytes::{Bytes, BytesMut};
 
 use super::Shard;
+use super::connections::{Patience, Progress, Verdict};
 use super::event::{Event, Slot};
-use super::memory::Charge;
+use super::memory::{Budget, Charge};
 use super::partition::Waiter;
+use super::quota::Place;
 use crate::api::{self, Answer, Response};
 use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
-use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
+use crate::limits::{
+    FRAME_BYTES_COPIED_MAX, MEMORY_HURRY_BYTES, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    RESPONSE_BYTES_UNSENT_MAX,
+};
 use crate::metrics::Limit;
 use crate::wire::frame::{FrameFault, FrameSplitter};
 use crate::wire::header::{self, HeaderFault};
+use crate::wire::versions::Api;
 
 /// What the handlers may know of a connection.
 pub struct Connection {
@@ -35,94 +44,41 @@ pub struct Connection {
     queue: RefCell<VecDeque<Queued>>,
     queued: Event,
     answered: Event,
-    last_read: Cell<Monotonic>,
+    /// What it is in the middle of.
+    pub(super) progress: Progress,
+    /// Memory of what has arrived and is no whole request yet.
+    arrived: Charge,
+    /// Bytes of responses that are ready and have not left.
+    unsent_bytes: Cell<usize>,
+    /// A Fetch is in progress.
+    fetching: Cell<bool>,
+    /// Others need the memory that a request holds while it waits.
+    hurried: Cell<bool>,
+    stream: Weak<dyn Stream>,
 }
 
 /// A response that is or will be there, and the memory of its request and itself.
 struct Queued {
     slot: Rc<Slot<Response>>,
-    _charge: Rc<Charge>,
-}
-
-/// The connections of a shard, for the limit on idle ones.
-#[derive(Default)]
-pub struct Connections {
-    open: RefCell<Vec<Weak<Connection>>>,
-    count: Cell<usize>,
-    ended: Event,
-}
-
-impl Connections {
-    /// Number of connections being served.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.count.get()
-    }
-
-    /// Waits until one has closed after generation `seen` of [`Connections::generation`].
-    pub async fn one_ended(&self, seen: u64) {
-        self.ended.wait(seen).await;
-    }
-
-    /// Counts ends so far.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.ended.generation()
-    }
-
-    fn add(&self, connection: &Rc<Connection>) {
-        self.count.set(self.count.get() + 1);
-        self.open.borrow_mut().push(Rc::downgrade(connection));
-    }
-
-    fn remove(&self) {
-        self.count.set(self.count.get() - 1);
-        self.ended.notify();
-    }
-
-    /// Closes what has been idle for longer than `idle_ms` and has nothing in progress.
-    fn close_idle(&self, now: Monotonic, idle_ms: u64) {
-        let mut idle = Vec::new();
-        self.open.borrow_mut().retain(|connection| {
-            let Some(connection) = connection.upgrade() else { return false };
-            let busy = !connection.queue.borrow().is_empty();
-            if !busy && now.ms_since(connection.last_read.get()) > idle_ms {
-                idle.push(connection);
-            }
-            true
-        });
-        for connection in idle {
-            connection.close();
-        }
-    }
-}
-
-/// Starts the task that closes idle connections: one for all of them, not a timer each.
-pub fn start(shard: &Rc<Shard>) {
-    let Ok(idle_ms) = u64::try_from(shard.context.config.connections_max_idle_ms) else { return };
-    let shard = Rc::clone(shard);
-    let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(async move {
-        loop {
-            let pause_ms = (idle_ms / 8).clamp(10, 60_000);
-            let next = shard.runtime.now().plus_ms(pause_ms);
-            shard.runtime.sleep_until(next).await;
-            shard.connections.close_idle(shard.runtime.now(), idle_ms);
-        }
-    }));
+    charge: Rc<Charge>,
 }
 
 impl Connection {
-    fn new(peer: Rc<str>, now: Monotonic) -> Rc<Connection> {
+    fn new(stream: &Rc<dyn Stream>, budget: &Rc<Budget>, now: Monotonic) -> Rc<Connection> {
         Rc::new(Connection {
-            peer,
+            peer: stream.peer().into(),
             closed: Cell::new(false),
             closing: Event::default(),
             parked: RefCell::default(),
             queue: RefCell::default(),
             queued: Event::default(),
             answered: Event::default(),
-            last_read: Cell::new(now),
+            progress: Progress::new(now),
+            arrived: budget.charge(0),
+            unsent_bytes: Cell::new(0),
+            fetching: Cell::new(false),
+            hurried: Cell::new(false),
+            stream: Rc::downgrade(stream),
         })
     }
 
@@ -139,11 +95,51 @@ impl Connection {
         parked.push(Rc::downgrade(waiter));
     }
 
-    fn close(&self) {
+    /// Whether a request that waits should rather answer now.
+    #[must_use]
+    pub fn is_hurried(&self) -> bool {
+        self.hurried.get()
+    }
+
+    /// What the limits of time say of it.
+    pub(super) fn judge(&self, now: Monotonic, patience: Patience) -> Verdict {
+        let sent_bytes = self.stream.upgrade().map_or(0, |stream| stream.sent_bytes());
+        let busy = !self.queue.borrow().is_empty();
+        self.progress.judge(now, sent_bytes, busy, patience)
+    }
+
+    /// Memory of its requests and responses.
+    pub(super) fn held_bytes(&self) -> usize {
+        let queue = self.queue.borrow();
+        self.arrived.bytes() + queue.iter().map(|queued| queued.charge.bytes()).sum::<usize>()
+    }
+
+    /// Has what waits in this connection answered now, if that frees much of the `held` bytes.
+    pub(super) fn hurry(&self, held: usize) {
+        if held >= MEMORY_HURRY_BYTES {
+            self.hurried.set(true);
+            self.wake_parked();
+        }
+    }
+
+    /// Closes the connection without regard to what is on its way.
+    pub(super) fn cut(&self) {
+        self.close();
+        if let Some(stream) = self.stream.upgrade() {
+            stream.shut_down();
+        }
+    }
+
+    /// Ends the connection once what is being written has left.
+    pub(super) fn close(&self) {
         self.closed.set(true);
         self.closing.notify();
         self.queued.notify();
         self.answered.notify();
+        self.wake_parked();
+    }
+
+    fn wake_parked(&self) {
         for waiter in self.parked.borrow_mut().drain(..) {
             if let Some(waiter) = waiter.upgrade() {
                 waiter.fire();
@@ -151,58 +147,77 @@ impl Connection {
         }
     }
 
-    /// Waits until at most `count` responses are outstanding.
-    async fn at_most(&self, count: usize) {
+    /// Waits until `is_true`, which changes when responses get ready or leave.
+    async fn until(&self, is_true: impl Fn(&Connection) -> bool) {
         loop {
             let seen = self.answered.generation();
-            if self.closed.get() || self.queue.borrow().len() <= count {
+            if self.closed.get() || is_true(self) {
                 return;
             }
             self.answered.wait(seen).await;
         }
     }
 
-    /// Waits until every response before now is ready.
-    async fn all_ready(&self) {
-        self.at_most(0).await;
+    /// Whether every response before now has left.
+    fn is_at_rest(&self) -> bool {
+        self.queue.borrow().is_empty()
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether another request may be in progress.
+    fn has_place(&self) -> bool {
         self.queue.borrow().len() < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
     }
 
-    async fn room(&self) {
-        self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
+    /// Whether its client has taken enough of the responses before.
+    fn is_taken(&self) -> bool {
+        self.unsent_bytes.get() < RESPONSE_BYTES_UNSENT_MAX
+    }
+
+    /// A response is computed: its bytes are held until its client has taken them.
+    fn ready(&self, charge: &Charge, response: &Response) {
+        charge.add(response.bytes());
+        self.unsent_bytes.set(self.unsent_bytes.get() + response.bytes());
     }
 
     fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>) {
-        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge });
+        self.queue.borrow_mut().push_back(Queued { slot, charge });
         self.queued.notify();
     }
 }
 
 /// Serves a connection in a task of its own; counted until it has closed.
-pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer().into(), shard.runtime.now());
+pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>, place: Place) {
+    let connection = Connection::new(&stream, &shard.connection_memory, shard.runtime.now());
     shard.connections.add(&connection);
     let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
+    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, Rc::new(place), connection)));
 }
 
-async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connection>) {
+/// The place is kept for as long as the stream is.
+async fn serve(
+    shard: Rc<Shard>,
+    stream: Rc<dyn Stream>,
+    place: Rc<Place>,
+    connection: Rc<Connection>,
+) {
     let writer = {
         let shard = Rc::clone(&shard);
         let stream = Rc::clone(&stream);
+        let place = Rc::clone(&place);
         let connection = Rc::clone(&connection);
         async move {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
             stream.shut_down();
             shard.connections.remove();
+            drop((stream, place));
         }
     };
     shard.runtime.spawn(Box::pin(writer));
-    match read_requests(&shard, &stream, &connection).await {
+    let end = read_requests(&shard, &stream, &connection).await;
+    connection.arrived.set(0);
+    request_ended(&shard, &connection);
+    match end {
         End::Peer => connection.close(),
         End::Stopping => {}
         End::Malformed(reason) => {
@@ -214,7 +229,7 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connecti
         }
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
-    let charge = Rc::new(shard.connection_memory.take(0).await);
+    let charge = Rc::new(shard.connection_memory.charge(0));
     connection.push(Slot::filled(Response::Close), charge);
 }
 
@@ -265,6 +280,7 @@ async fn read_requests(
         loop {
             match splitter.next(&mut buffer) {
                 Ok(Some(frame)) => {
+                    request_ended(shard, connection);
                     if let Err(reason) = start_request(shard, connection, frame).await {
                         return End::Malformed(reason);
                     }
@@ -279,26 +295,67 @@ async fn read_requests(
         if shard.is_stopping() {
             return End::Stopping;
         }
+        connection.arrived.set(if buffer.is_empty() { 0 } else { buffer.capacity() });
+        if !buffer.is_empty() {
+            shard.connections.request_begun(&connection.progress, shard.runtime.now());
+        }
+        room(shard, connection).await;
         let limit = splitter.read_bytes(&buffer);
-        let stopped = async {
-            shard.stopped().await;
+        let before = buffer.len();
+        let ended = async {
+            ended(shard, connection).await;
             Ok(0)
         };
-        let closed = async {
-            let seen = connection.closing.generation();
-            if !connection.is_closed() {
-                connection.closing.wait(seen).await;
-            }
-            Ok(0)
-        };
-        let read = stream.read(&mut buffer, limit);
-        let ended = futures_lite::future::or(stopped, closed);
-        match futures_lite::future::or(read, ended).await {
+        match futures_lite::future::or(stream.read(&mut buffer, limit), ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(_) => connection.last_read.set(shard.runtime.now()),
+            Ok(_) => connection.progress.received(buffer.len() - before, shard.runtime.now()),
         }
     }
+}
+
+/// The request that was arriving is whole, or will not be.
+fn request_ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    if shard.connections.request_ended(&connection.progress) {
+        shard.connection_memory.look_again();
+    }
+}
+
+/// Waits until the connection is closed or the shard begins to stop.
+async fn ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    let closed = async {
+        let seen = connection.closing.generation();
+        if !connection.is_closed() {
+            connection.closing.wait(seen).await;
+        }
+    };
+    futures_lite::future::or(shard.stopped(), closed).await;
+}
+
+/// Waits until there is memory to read into, or it is this connection's turn all the same.
+async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    let budget = &shard.connection_memory;
+    let may_read = || {
+        !budget.is_over()
+            || shard.connections.is_oldest(&connection.progress)
+            || connection.is_closed()
+            || shard.is_stopping()
+    };
+    if may_read() {
+        return;
+    }
+    shard.metrics.limit_reached(Limit::MemoryBudget);
+    connection.progress.paused(shard.runtime.now());
+    let waiting = budget.begin_waiting();
+    loop {
+        let seen = budget.generation();
+        if may_read() {
+            break;
+        }
+        futures_lite::future::or(budget.freed(seen), ended(shard, connection)).await;
+    }
+    drop(waiting);
+    connection.progress.resumed(shard.runtime.now());
 }
 
 async fn start_request(
@@ -306,39 +363,58 @@ async fn start_request(
     connection: &Rc<Connection>,
     frame: Bytes,
 ) -> Result<(), Malformed> {
-    if !connection.has_room() {
+    // A small frame must not keep the whole buffer that it came in.
+    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
+    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+    if !connection.has_place() {
         shard.metrics.limit_reached(Limit::RequestsInFlight);
-        connection.room().await;
+        connection.until(Connection::has_place).await;
+    }
+    if !connection.is_taken() {
+        shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
+        connection.until(Connection::is_taken).await;
     }
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
     }
-    if !shard.connection_memory.has_room(frame.len()) {
-        shard.metrics.limit_reached(Limit::MemoryBudget);
-    }
-    let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
+    let charge = Rc::new(shard.connection_memory.charge(frame.len()));
     let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
     let (header, body) = header::parse(frame)?;
     if !api::overlaps(header.api) {
-        connection.all_ready().await;
+        connection.until(Connection::is_at_rest).await;
+    }
+    let is_fetch = header.api == Api::Fetch;
+    if is_fetch {
+        // Each may be answered with much, and no client sends a second one before.
+        connection.until(|connection| !connection.fetching.get()).await;
     }
     if connection.is_closed() {
         return Ok(());
     }
+    connection.hurried.set(false);
     let handled = pin!(api::handle(shard, connection, header, body));
     let slot = match crash::watched(&in_hand, handled).await? {
         Answer::None => return Ok(()),
-        Answer::Now(response) => Slot::filled(response),
+        Answer::Now(response) => {
+            connection.ready(&charge, &response);
+            Slot::filled(response)
+        }
         Answer::Later(future) => {
             let slot = Slot::new();
             let filled = Rc::clone(&slot);
             let charge = Rc::clone(&charge);
             let in_hand = Rc::new(in_hand.kept());
             let future = crash::watched(&in_hand, future);
+            connection.fetching.set(connection.fetching.get() || is_fetch);
+            let connection = Rc::clone(connection);
             shard.runtime.spawn(Box::pin(async move {
                 let response = future.await;
-                charge.add(response.bytes());
+                connection.ready(&charge, &response);
                 filled.fill(response);
+                if is_fetch {
+                    connection.fetching.set(false);
+                    connection.answered.notify();
+                }
             }));
             slot
         }
@@ -361,6 +437,7 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
             connection.queued.wait(seen).await;
         };
         let response = first.take().await;
+        let mut unsent_bytes = response.bytes();
         if !finish(shard, response, &mut slices).await {
             return;
         }
@@ -369,14 +446,18 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
         let mut close = false;
         while let Some(response) = next_ready(shard, connection, finished) {
             finished += 1;
+            unsent_bytes += response.bytes();
             if !finish(shard, response, &mut slices).await {
                 close = true;
                 break;
             }
         }
+        connection.progress.write_begun(stream.sent_bytes(), shard.runtime.now());
         let written = stream.write_all(&mut slices).await;
+        connection.progress.write_ended(shard.runtime.now());
         slices.clear();
         connection.queue.borrow_mut().drain(..finished);
+        connection.unsent_bytes.set(connection.unsent_bytes.get() - unsent_bytes);
         connection.answered.notify();
         if written.is_err() || close {
             return;

@@ -9,6 +9,7 @@ pub mod build;
 pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
+pub mod connections;
 pub mod event;
 pub mod fetch_session;
 pub mod files;
@@ -21,6 +22,7 @@ pub mod message;
 pub mod offsets;
 pub mod partition;
 pub mod producer_ids;
+pub mod quota;
 pub mod read;
 pub mod rings;
 pub mod space;
@@ -52,7 +54,7 @@ use crate::metrics::ShardMetrics;
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
-use connection::Connections;
+use connections::Connections;
 use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
@@ -260,7 +262,7 @@ impl Shard {
         checkpoint::start(self);
         links::start(self);
         transactions::start(self);
-        connection::start(self);
+        connections::start(self);
         group_offsets::start(self);
         if self.id == ShardId(0) {
             space::start(self);
