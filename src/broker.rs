@@ -4,12 +4,16 @@
 //! five lines a start prints. Everything that serves is in the shards. Must never open a port to
 //! requests before every shard can answer them.
 
+pub mod accept;
+
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use accept::Doors;
 
 use crate::config::HostPort;
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
@@ -18,7 +22,7 @@ use crate::ids::{JournalSequence, ShardId};
 use crate::io::buffers::Home;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::GlommioDisk;
-use crate::io::listener::{Accepted, Listener};
+use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::io::{Disk, Runtime};
 use crate::journal::manifest;
@@ -31,8 +35,9 @@ use crate::recovery::Recovered;
 use crate::shard::build::{self, CATALOG, RESERVE, Started};
 use crate::shard::endpoint::Endpoint;
 use crate::shard::message::Message;
+use crate::shard::quota::ConnectionQuota;
 use crate::shard::space::DiskFull;
-use crate::shard::{Context, Node, RecoveredPartition, Shard, connection};
+use crate::shard::{Context, Node, RecoveredPartition, Shard};
 
 /// Why the broker did not start, or ended with a fault: one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +94,8 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     if let Some(address) = listeners.metrics.as_ref().and_then(|socket| socket.local_addr().ok()) {
         say(&format!("metrics http://{address}/metrics, readiness http://{address}/ready"));
     }
-    serve(&context, started, listeners)
+    let descriptors = preflight::Descriptors::share(cleared.open_files, context.shards);
+    serve(&context, started, listeners, &descriptors)
 }
 
 /// Opens the catalog and recovers; on a temporary executor.
@@ -271,6 +277,8 @@ struct Seed {
     together: Arc<Together>,
     /// Listener of the metrics endpoint, on shard 0.
     metrics: Option<TcpListener>,
+    doors: Doors,
+    segment_files: usize,
 }
 
 /// How far the shards are, all together.
@@ -284,7 +292,10 @@ fn serve(
     context: &Arc<Context>,
     started: Started,
     listeners: Listeners,
+    descriptors: &preflight::Descriptors,
 ) -> Result<(), BrokerError> {
+    let doors =
+        Doors { quota: Arc::new(ConnectionQuota::default()), descriptors: descriptors.connections };
     let image = Arc::new(started.image);
     let together = Arc::new(Together::default());
     let full = DiskFull::default();
@@ -307,6 +318,8 @@ fn serve(
             full: full.clone(),
             together: Arc::clone(&together),
             metrics: metrics.take(),
+            doors: doors.clone(),
+            segment_files: descriptors.segment_files,
         })
         .collect();
     watch_signals(stoppers)?;
@@ -352,10 +365,13 @@ async fn run_shard(id: ShardId, mut seed: Seed) -> Result<(), String> {
     if let Some(socket) = seed.metrics.take() {
         let listener = Listener::new(socket).map_err(|error| error.to_string())?;
         let endpoint = Rc::clone(&endpoint);
-        runtime.spawn(Box::pin(async move { accept_scrapes(endpoint, listener).await }));
+        runtime.spawn(Box::pin(accept::accept_scrapes(endpoint, listener)));
     }
+    let doors = seed.doors.clone();
+    let segment_files = seed.segment_files;
     let shard = build_shard(id, seed, runtime).await?;
     endpoint.attach(&shard);
+    shard.files.borrow_mut().keep_at_most(segment_files);
     shard.start();
     if id == ShardId(0) {
         shard.space.restore_reserve(&shard).await;
@@ -366,7 +382,7 @@ async fn run_shard(id: ShardId, mut seed: Seed) -> Result<(), String> {
     if let Some(listener) = listener {
         let listener = listener.map_err(|error| error.to_string())?;
         let accepting = Rc::clone(&shard);
-        shard.runtime.spawn(Box::pin(async move { accept(accepting, listener).await }));
+        shard.runtime.spawn(Box::pin(accept::accept(accepting, listener, doors)));
     }
     shard.stopped().await;
     let deadline = shard.runtime.now().plus_ms(DRAIN_MS);
@@ -411,46 +427,4 @@ async fn build_shard(
         full: seed.full,
     })
     .await
-}
-
-/// Accepts connections to the metrics endpoint.
-async fn accept_scrapes(endpoint: Rc<Endpoint>, listener: Listener) {
-    loop {
-        match listener.accept().await.map(Accepted::into_stream) {
-            Ok(Ok(stream)) => endpoint.accept(Rc::new(stream)),
-            Ok(Err(error)) => tracing::debug!("a scrape was lost at once: {error}"),
-            // The endpoint is no reason to stop; one that cannot listen any more says so once.
-            Err(error) => return tracing::error!("the metrics endpoint failed: {error}"),
-        }
-    }
-}
-
-/// Accepts connections; with one listener for all shards they are dealt in turn.
-async fn accept(shard: Rc<Shard>, socket: TcpListener) {
-    let listener = match Listener::new(socket) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!("the listener failed: {error}"),
-    };
-    let dealt = shard.context.is_single();
-    let mut next = 0;
-    loop {
-        let stopped = async {
-            shard.stopped().await;
-            None
-        };
-        let accepted = async { Some(listener.accept().await) };
-        match futures_lite::future::or(accepted, stopped).await {
-            None => return,
-            Some(Err(error)) => return tracing::error!("the listener failed: {error}"),
-            Some(Ok(accepted)) if dealt && shard.context.shards > 1 => {
-                let to = ShardId(next % shard.context.shards);
-                next = (next + 1) % shard.context.shards;
-                shard.links.tell(to, Message::Connection(accepted));
-            }
-            Some(Ok(accepted)) => match accepted.into_stream() {
-                Ok(stream) => connection::spawn(&shard, Rc::new(stream)),
-                Err(error) => tracing::debug!("a connection was lost at once: {error}"),
-            },
-        }
-    }
 }

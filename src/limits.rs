@@ -31,6 +31,46 @@ pub const SEGMENT_ALLOCATE_BYTES: u64 = 4 * 1024 * 1024;
 /// Most requests of one connection that are in progress before its socket is left unread.
 pub const REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: usize = 128;
 
+/// Bytes of responses that wait for one connection's client beyond which no further request of it
+/// is started.
+pub const RESPONSE_BYTES_UNSENT_MAX: usize = 1024 * 1024;
+
+/// Bytes by which a request that has begun to arrive must go on within `connections.stall.ms`: a
+/// client that sends a byte a second does not hold a place for ever.
+pub const FRAME_PROGRESS_BYTES_MIN: u64 = 32 * 1024;
+
+/// Longest time for which a connection may be in the middle of a request or response while others
+/// wait for memory.
+pub const MEMORY_HELD_MS_MAX: u64 = 2_000;
+
+/// Pause between two looks at who holds memory, while others wait for it.
+pub const MEMORY_LOOK_MS: u64 = 100;
+
+/// Memory of a connection from which on a request of it that waits is answered early, while others
+/// wait for memory.
+pub const MEMORY_HURRY_BYTES: usize = 64 * 1024;
+
+/// Least room that a read of logs is granted, when hardly anything is left: one ordinary batch.
+pub const FETCH_BYTES_GRANTED_MIN: usize = 1024 * 1024;
+
+/// Largest frame that is copied out of the buffer it came in, so as not to keep all of that.
+pub const FRAME_BYTES_COPIED_MAX: usize = 4 * 1024;
+
+/// Descriptors that one shard needs besides segments and connections: rings, timers, journal files.
+pub const DESCRIPTORS_PER_SHARD: usize = 96;
+
+/// Descriptors of the process that are not a shard's: standard streams, lock, catalog, listeners.
+pub const DESCRIPTORS_OF_PROCESS: usize = 32;
+
+/// Idle time after which the kernel asks whether the other end of a connection is still there.
+pub const KEEPALIVE_IDLE_S: u64 = 60;
+
+/// Time between two such questions.
+pub const KEEPALIVE_INTERVAL_S: u64 = 15;
+
+/// Unanswered questions after which the connection is broken.
+pub const KEEPALIVE_PROBES: u32 = 4;
+
 /// Most parked fetches on one partition; a fetch beyond it answers at once.
 pub const WAITERS_PER_PARTITION_MAX: usize = 10_000;
 

@@ -20,7 +20,10 @@ use crate::io::AlignedBuffer;
 use crate::io::executor::cores;
 use crate::io::listener::bind;
 use crate::io::lock::{DirectoryLock, LockError};
-use crate::limits::{BLOCK_ALIGN, EXECUTOR_MEMLOCK_BYTES_MIN, OPEN_FILES_COMFORTABLE};
+use crate::limits::{
+    BLOCK_ALIGN, DESCRIPTORS_OF_PROCESS, DESCRIPTORS_PER_SHARD, EXECUTOR_MEMLOCK_BYTES_MIN,
+    OPEN_FILES_COMFORTABLE, SEGMENT_FILES_OPEN_MAX,
+};
 
 /// What the start asks for.
 #[derive(Clone, Debug)]
@@ -42,8 +45,33 @@ pub struct Wanted {
 pub struct Cleared {
     /// The lock on the data directory.
     pub lock: DirectoryLock,
+    /// How many descriptors the process may have open.
+    pub open_files: u64,
     /// Sentences worth printing; none of them stops the start.
     pub warnings: Vec<String>,
+}
+
+/// How the descriptors of the process are shared out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptors {
+    /// For connections of all shards.
+    pub connections: usize,
+    /// For open segment files of each shard.
+    pub segment_files: usize,
+}
+
+impl Descriptors {
+    /// Files come first, for want of one data would be lost; but at least half of what the process
+    /// does not need for itself is left to connections.
+    #[must_use]
+    pub fn share(open_files: u64, shards: u16) -> Descriptors {
+        let shards = usize::from(shards.max(1));
+        let own = DESCRIPTORS_OF_PROCESS + shards * DESCRIPTORS_PER_SHARD;
+        let free = usize::try_from(open_files).unwrap_or(usize::MAX).saturating_sub(own);
+        let segment_files = (free / 2 / shards).clamp(1, SEGMENT_FILES_OPEN_MAX);
+        let connections = free.saturating_sub(segment_files * shards).max(1);
+        Descriptors { connections, segment_files }
+    }
 }
 
 /// A problem that ends the start.
@@ -158,7 +186,8 @@ pub fn clear(wanted: &Wanted) -> Result<Cleared, PreflightError> {
     check_space(wanted)?;
     warnings.extend(raise_open_files());
     warnings.extend(warn_of_shards(wanted.shards, cores().len()));
-    Ok(Cleared { lock, warnings })
+    let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    Ok(Cleared { lock, open_files, warnings })
 }
 
 /// Binds `address`, before any shard starts.
@@ -370,6 +399,19 @@ mod tests {
         let error = clear(&wanted(root.path())).expect_err("locked");
         assert!(matches!(error, PreflightError::Lock(LockError::Held { .. })));
         drop(cleared);
+    }
+
+    #[test]
+    fn files_come_before_connections_but_leave_them_half() {
+        let share = |open_files, shards| {
+            let Descriptors { connections, segment_files } = Descriptors::share(open_files, shards);
+            (connections, segment_files)
+        };
+        assert_eq!(share(20_000, 2), (20_000 - 32 - 2 * 96 - 2 * 512, 512));
+        assert_eq!(share(1_024, 1), (1_024 - 128 - 448, 448));
+        assert_eq!(share(256, 2), (16, 8));
+        assert_eq!(share(64, 4), (1, 1));
+        assert_eq!(share(u64::MAX, 1).1, 512);
     }
 
     #[test]

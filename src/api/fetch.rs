@@ -30,6 +30,7 @@ use super::produce::{current_leader, endpoint};
 use crate::batch::header::{FRAME_BYTES, peek_frame};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
+use crate::limits::FETCH_BYTES_GRANTED_MIN;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::metrics::stages::Stage;
@@ -53,6 +54,8 @@ pub async fn handle(
     request: Box<FetchRequest>,
 ) -> Response {
     let fetch_max = usize::try_from(shard.context.config.fetch_max_bytes).unwrap_or(0);
+    // One response must not take all the memory that the connections of the shard have.
+    let fetch_max = fetch_max.min(shard.connection_memory.bytes_max() / 2);
     let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(fetch_max);
     let limits = Limits {
         bytes_max,
@@ -197,8 +200,11 @@ impl Fetch {
         let deadline = self.shard.runtime.now().plus_ms(self.limits.wait_ms);
         let mut seen = Vec::new();
         loop {
-            let read = self.read().await;
-            let over = self.limits.wait_ms == 0 || self.shard.runtime.now() >= deadline;
+            let (read, is_cut) = self.read_granted().await;
+            let over = self.limits.wait_ms == 0
+                || is_cut
+                || self.connection.is_hurried()
+                || self.shard.runtime.now() >= deadline;
             if over
                 || read.urgent
                 || read.bytes >= self.limits.bytes_min
@@ -248,14 +254,26 @@ impl Fetch {
             .collect()
     }
 
-    async fn read(&self) -> Read {
+    /// Reads into memory that is granted first, and says whether that was less than asked for and
+    /// yet something was read.
+    async fn read_granted(&self) -> (Read, bool) {
+        let budget = &self.shard.connection_memory;
+        let bytes_max = self.limits.bytes_max;
+        let granted = budget.take_up_to(bytes_max, FETCH_BYTES_GRANTED_MIN).await;
+        let read = self.read(granted.bytes().min(bytes_max)).await;
+        let is_cut = granted.bytes() < bytes_max && read.bytes > 0;
+        // From here on the response is counted, as soon as it is whole.
+        (read, is_cut)
+    }
+
+    async fn read(&self, bytes_max: usize) -> Read {
         let image = self.shard.catalog();
         let mut parts: Vec<PartRead> =
             self.wanted.iter().map(|(key, _)| self.resolve(&image, key)).collect();
         for (owner, places) in self.by_owner(&parts) {
             let request = ReadParts {
                 parts: places.iter().map(|&place| self.part(&parts[place], place)).collect(),
-                bytes_max: self.limits.bytes_max,
+                bytes_max,
                 at_least_one: true,
             };
             let Reply::Read(outcomes) = self.shard.ask(owner, Operation::Read(request)).await
@@ -266,7 +284,7 @@ impl Fetch {
                 parts[place].outcome = outcome;
             }
         }
-        self.trim(&mut parts);
+        self.trim(&mut parts, bytes_max);
         let bytes = parts.iter().map(|part| part.outcome.bytes).sum();
         let urgent = parts
             .iter()
@@ -276,11 +294,11 @@ impl Fetch {
 
     /// Several shards each returned their first batch whatever its size, and stayed within the
     /// limit of the whole after it; together they must too.
-    fn trim(&self, parts: &mut [PartRead]) {
+    fn trim(&self, parts: &mut [PartRead], most: usize) {
         let mut bytes = 0usize;
         for ((_, wanted), part) in self.wanted.iter().zip(parts) {
             let outcome = &mut part.outcome;
-            let left = self.limits.bytes_max.saturating_sub(bytes);
+            let left = most.saturating_sub(bytes);
             let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0).min(left);
             if bytes > 0 && outcome.bytes > bytes_max {
                 outcome.bytes = cut_to_whole_batches(&mut outcome.records, bytes_max);

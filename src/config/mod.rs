@@ -3,7 +3,8 @@
 //! Owns the order of layers (defaults, file, command line), the checks between keys, and what
 //! `auto` becomes on this host. A start-up problem is one sentence that says what to change.
 //! Files: `keys` (what a key is), `broker` (the table), `settings` (layers and origins), `topic`,
-//! `group` and `client_metrics` (configs of those), `units`, `address`, `host`.
+//! `group` and `client_metrics` (configs of those), `connections` (limits by address), `units`,
+//! `address`, `host`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub use topic::TopicConfig;
 pub mod address;
 pub mod broker;
 pub mod client_metrics;
+pub mod connections;
 pub mod group;
 pub mod host;
 pub mod keys;
@@ -292,6 +294,7 @@ fn check(config: &BrokerConfig) -> Result<(), String> {
             return Err(invalid("accept_loss", entry, "Expected TOPIC-N or all"));
         }
     }
+    connections::check(config.max_connections_per_ip, &config.max_connections_per_ip_overrides)?;
     check_sizes(config)?;
     check_pairs(config)
 }

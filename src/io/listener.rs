@@ -63,6 +63,7 @@ impl Accepted {
 pub struct Listener {
     socket: PollableFd<TcpListener>,
     pauses: Cell<u64>,
+    is_short: Cell<bool>,
 }
 
 impl Listener {
@@ -72,7 +73,11 @@ impl Listener {
     /// This thread's executor is ending.
     pub fn new(socket: TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket: PollableFd::new(socket).map_err(io_error)?, pauses: Cell::new(0) })
+        Ok(Listener {
+            socket: PollableFd::new(socket).map_err(io_error)?,
+            pauses: Cell::new(0),
+            is_short: Cell::new(false),
+        })
     }
 
     /// The address it listens on.
@@ -83,7 +88,7 @@ impl Listener {
         self.socket.get_ref().local_addr()
     }
 
-    /// How often it has paused for want of descriptors or memory.
+    /// How often it had to pause for want of descriptors or memory.
     #[must_use]
     pub fn pauses(&self) -> u64 {
         self.pauses.get()
@@ -96,12 +101,19 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
             match self.socket.get_ref().accept() {
-                Ok((socket, peer)) => return Ok(Accepted { socket, peer }),
+                Ok((socket, peer)) => {
+                    self.is_short.set(false);
+                    return Ok(Accepted { socket, peer });
+                }
                 Err(error) => match outcome(&error) {
                     Outcome::Wait => self.socket.readable().await.map_err(io_error)?,
                     Outcome::Skip => turn().await,
                     Outcome::Pause => {
-                        self.pauses.set(self.pauses.get() + 1);
+                        // Counted and said once per shortage, not per attempt.
+                        if !self.is_short.replace(true) {
+                            self.pauses.set(self.pauses.get() + 1);
+                            tracing::warn!("connections are not accepted for now: {error}");
+                        }
                         glommio::timer::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
                     }
                     Outcome::Fail => return Err(error),

@@ -220,6 +220,9 @@ pub trait Stream {
     /// Writes all slices in order.
     fn write_all<'a>(&'a self, slices: &'a mut Vec<Bytes>) -> LocalFuture<'a, io::Result<()>>;
 
+    /// Bytes that have left so far.
+    fn sent_bytes(&self) -> u64;
+
     /// Ends both directions: reads and writes in progress return.
     fn shut_down(&self);
 

@@ -11,18 +11,19 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use glommio::io::PollableFd;
 use smallvec::SmallVec;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::executor::turn;
 use super::file::io_error;
 use super::{LocalFuture, Stream};
 use crate::limits::{
-    STREAM_CALLS_PER_TURN_MAX, STREAM_READ_BYTES_MAX, STREAM_READ_BYTES_MIN,
-    STREAM_SLICES_PER_SEND_MAX,
+    KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, STREAM_CALLS_PER_TURN_MAX,
+    STREAM_READ_BYTES_MAX, STREAM_READ_BYTES_MIN, STREAM_SLICES_PER_SEND_MAX,
 };
 
 /// A TCP connection polled by the executor of the thread that made it.
@@ -33,6 +34,8 @@ pub struct TcpStream {
     read_bytes: Cell<usize>,
     /// The last read took all there was, so that the next one asks the ring first.
     drained: Cell<bool>,
+    /// Bytes taken by the kernel so far.
+    sent_bytes: Cell<u64>,
     /// Calls since this stream last let other tasks run.
     calls: Cell<u32>,
 }
@@ -45,11 +48,18 @@ impl TcpStream {
     pub fn new(socket: std::net::TcpStream, peer: SocketAddr) -> io::Result<TcpStream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
+        // A peer that is gone without a word is noticed, also where a request of it waits.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(KEEPALIVE_IDLE_S))
+            .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
+            .with_retries(KEEPALIVE_PROBES);
+        SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
         Ok(TcpStream {
             socket: PollableFd::new(socket).map_err(io_error)?,
             peer,
             read_bytes: Cell::new(STREAM_READ_BYTES_MIN),
             drained: Cell::new(true),
+            sent_bytes: Cell::new(0),
             calls: Cell::new(0),
         })
     }
@@ -76,7 +86,6 @@ impl TcpStream {
 
     /// One system call; `None` if the socket has nothing.
     fn receive(&self, buffer: &mut BytesMut, limit: usize) -> io::Result<Option<usize>> {
-        let held = buffer.capacity() > buffer.len();
         let reserved = self.read_bytes.get().min(limit);
         if buffer.capacity() - buffer.len() < reserved {
             buffer.reserve(reserved);
@@ -99,9 +108,6 @@ impl TcpStream {
                 Ok(Some(count))
             }
             Err(error) => {
-                if buffer.is_empty() && !held {
-                    *buffer = BytesMut::new();
-                }
                 if error.kind() == io::ErrorKind::WouldBlock {
                     return Ok(None);
                 }
@@ -166,6 +172,9 @@ impl Stream for TcpStream {
                     self.be_fair().await;
                     return Ok(count);
                 }
+                if buffer.is_empty() {
+                    *buffer = BytesMut::new();
+                }
                 self.socket.readable().await.map_err(io_error)?;
                 self.calls.set(0);
                 self.drained.set(false);
@@ -183,6 +192,7 @@ impl Stream for TcpStream {
                 }
                 match self.send(&slices[first..])? {
                     Some(sent) => {
+                        self.sent_bytes.set(self.sent_bytes.get() + sent as u64);
                         first = consume(slices, first, sent);
                         if first < slices.len() {
                             self.be_fair().await;
@@ -194,6 +204,10 @@ impl Stream for TcpStream {
             slices.clear();
             Ok(())
         })
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
     }
 
     fn shut_down(&self) {

@@ -38,9 +38,15 @@ limits! {
     ConnectionsPerIp = "connections_per_ip"
         by ["max.connections.per.ip", "max.connections.per.ip.overrides"];
     /// Accepting paused: the process or the system has no descriptor or no memory left.
-    Descriptors = "descriptors" by ["ACCEPT_PAUSE_MS"];
+    Descriptors = "descriptors"
+        by ["ACCEPT_PAUSE_MS", "DESCRIPTORS_PER_SHARD", "DESCRIPTORS_OF_PROCESS"];
     /// A connection was closed: it was idle for too long.
     ConnectionIdle = "connection_idle" by ["connections.max.idle.ms"];
+    /// A connection was closed: a request of it, or its client with a response, did not go on.
+    ConnectionStall = "connection_stall"
+        by ["connections.stall.ms", "FRAME_PROGRESS_BYTES_MIN"];
+    /// A connection was closed: it held memory in the middle of something while others waited.
+    ConnectionMemory = "connection_memory" by ["MEMORY_HELD_MS_MAX"];
     /// A connection was closed: it announced too large a frame.
     FrameTooLarge = "frame_too_large" by ["socket.request.max.bytes"];
     /// A connection was closed: its request has too many elements.
@@ -51,6 +57,8 @@ limits! {
     RequestUnknownTags = "request_unknown_tags" by ["REQUEST_UNKNOWN_TAGS_MAX"];
     /// A socket was left unread: too many of its requests were in progress.
     RequestsInFlight = "requests_in_flight" by ["REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX"];
+    /// A socket was left unread: its client has too much of the responses before to take.
+    ResponseBytesUnsent = "response_bytes_unsent" by ["RESPONSE_BYTES_UNSENT_MAX"];
     /// A request waited: the memory for requests and responses was used.
     MemoryBudget = "memory_budget" by ["memory"];
     /// An append waited: the memory for journal blocks was used.

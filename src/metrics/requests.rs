@@ -9,6 +9,7 @@ use super::histogram::Histogram;
 use super::stages::{STAGES, Stage, Times};
 use super::{Counter, Samples, families};
 use crate::error_code::ErrorCode;
+use crate::io::Monotonic;
 use crate::limits::{SLOW_LINES_MAX, SLOW_LINES_WINDOW_MS};
 use crate::wire::versions::{Api, SERVED};
 
@@ -100,7 +101,7 @@ fn code_name(place: usize) -> String {
 /// How often one shard may write about slow requests.
 #[derive(Default, Debug)]
 pub struct SlowLines {
-    window_began_ms: std::cell::Cell<u64>,
+    window_began: std::cell::Cell<Monotonic>,
     written: std::cell::Cell<u32>,
     left_out: std::cell::Cell<u64>,
 }
@@ -108,9 +109,9 @@ pub struct SlowLines {
 impl SlowLines {
     /// Whether a line may be written now: then with the number of those that were left out since
     /// the last one.
-    pub fn admit(&self, now_ms: u64) -> Option<u64> {
-        if now_ms.saturating_sub(self.window_began_ms.get()) >= SLOW_LINES_WINDOW_MS {
-            self.window_began_ms.set(now_ms);
+    pub fn admit(&self, now: Monotonic) -> Option<u64> {
+        if now.ms_since(self.window_began.get()) >= SLOW_LINES_WINDOW_MS {
+            self.window_began.set(now);
             self.written.set(0);
         }
         if self.written.get() >= SLOW_LINES_MAX {
@@ -164,12 +165,12 @@ mod tests {
     #[test]
     fn slow_lines_are_few_and_say_how_many_were_left_out() {
         let lines = SlowLines::default();
-        let now_ms = 50_000;
-        let admitted = |now_ms| (0..100).filter(|_| lines.admit(now_ms).is_some()).count();
-        assert_eq!(admitted(now_ms), SLOW_LINES_MAX as usize);
-        assert_eq!(admitted(now_ms + SLOW_LINES_WINDOW_MS - 1), 0);
+        let at = |ms| Monotonic::default().plus_ms(50_000 + ms);
+        let admitted = |ms| (0..100).filter(|_| lines.admit(at(ms)).is_some()).count();
+        assert_eq!(admitted(0), SLOW_LINES_MAX as usize);
+        assert_eq!(admitted(SLOW_LINES_WINDOW_MS - 1), 0);
         let left_out = 100 - u64::from(SLOW_LINES_MAX) + 100;
-        assert_eq!(lines.admit(now_ms + SLOW_LINES_WINDOW_MS), Some(left_out));
-        assert_eq!(lines.admit(now_ms + SLOW_LINES_WINDOW_MS), Some(0));
+        assert_eq!(lines.admit(at(SLOW_LINES_WINDOW_MS)), Some(left_out));
+        assert_eq!(lines.admit(at(SLOW_LINES_WINDOW_MS)), Some(0));
     }
 }

@@ -3,8 +3,11 @@
 //! Owns the pipeline of one connection. Requests are started in the order they arrive; Produce,
 //! Fetch and pure reads overlap, any other API starts when the responses before it are ready.
 //! A response leaves no earlier than the journal position it depends on. When too much is in
-//! progress, the socket is left unread. Must never answer malformed input: it closes this
-//! connection, and no other.
+//! progress here, or too much memory is used by all, the socket is left unread. Must never answer
+//! malformed input: it closes this connection, and no other.
+//!
+//! What a client can make the broker hold is bounded: so many requests in progress, one Fetch among
+//! them, and no further request while the client has so many bytes of responses to take.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,15 +17,21 @@ use std::rc::{Rc, Weak};
 use bytes::{Bytes, BytesMut};
 
 use super::Shard;
+use super::asked::{Asked, Leaving};
+use super::connections::{Patience, Progress, Verdict};
 use super::event::{Event, Slot};
-use super::memory::Charge;
+use super::memory::{Budget, Charge};
 use super::partition::Waiter;
+use super::quota::Place;
 use crate::api::{self, Answer, Response};
 use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
-use crate::limits::REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX;
+use crate::limits::{
+    FRAME_BYTES_COPIED_MAX, MEMORY_HURRY_BYTES, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    RESPONSE_BYTES_UNSENT_MAX,
+};
 use crate::metrics::Limit;
-use crate::metrics::stages::{self, BlockTimes, RequestClock, Times};
+use crate::metrics::stages::RequestClock;
 use crate::wire::frame::{FrameFault, FrameSplitter};
 use crate::wire::header::{self, HeaderFault};
 use crate::wire::versions::Api;
@@ -37,114 +46,43 @@ pub struct Connection {
     queue: RefCell<VecDeque<Queued>>,
     queued: Event,
     answered: Event,
-    last_read: Cell<Monotonic>,
+    /// What it is in the middle of.
+    pub(super) progress: Progress,
+    /// Memory of what has arrived and is no whole request yet.
+    arrived: Charge,
+    /// Bytes of responses that are ready and have not left.
+    unsent_bytes: Cell<usize>,
+    /// A Fetch is in progress.
+    fetching: Cell<bool>,
+    /// Others need the memory that a request holds while it waits.
+    hurried: Cell<bool>,
+    stream: Weak<dyn Stream>,
 }
 
 /// A response that is or will be there, and the memory of its request and itself.
 struct Queued {
     slot: Rc<Slot<Response>>,
-    _charge: Rc<Charge>,
+    charge: Rc<Charge>,
     /// What it answers; nothing if it only ends the connection.
     asked: Option<Asked>,
 }
 
-/// What is kept of a request until its response has left.
-#[derive(Clone)]
-struct Asked {
-    api: Api,
-    version: i16,
-    clock: Rc<RequestClock>,
-}
-
-/// The connections of a shard, for the limit on idle ones.
-#[derive(Default)]
-pub struct Connections {
-    open: RefCell<Vec<Weak<Connection>>>,
-    count: Cell<usize>,
-    ended: Event,
-}
-
-impl Connections {
-    /// Number of connections being served.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.count.get()
-    }
-
-    /// Waits until one has closed after generation `seen` of [`Connections::generation`].
-    pub async fn one_ended(&self, seen: u64) {
-        self.ended.wait(seen).await;
-    }
-
-    /// Counts ends so far.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.ended.generation()
-    }
-
-    fn add(&self, connection: &Rc<Connection>) {
-        self.count.set(self.count.get() + 1);
-        self.open.borrow_mut().push(Rc::downgrade(connection));
-    }
-
-    fn remove(&self) {
-        self.count.set(self.count.get() - 1);
-        self.ended.notify();
-    }
-
-    /// Requests of all of them that are not answered yet.
-    #[must_use]
-    pub fn requests(&self) -> usize {
-        let open = self.open.borrow();
-        let queued = |connection: Rc<Connection>| connection.queue.borrow().len();
-        open.iter().filter_map(Weak::upgrade).map(queued).sum()
-    }
-
-    /// Closes what has been idle for longer than `idle_ms` and has nothing in progress.
-    fn close_idle(&self, now: Monotonic, idle_ms: u64) -> usize {
-        let mut idle = Vec::new();
-        self.open.borrow_mut().retain(|connection| {
-            let Some(connection) = connection.upgrade() else { return false };
-            let busy = !connection.queue.borrow().is_empty();
-            if !busy && now.ms_since(connection.last_read.get()) > idle_ms {
-                idle.push(connection);
-            }
-            true
-        });
-        for connection in &idle {
-            connection.close();
-        }
-        idle.len()
-    }
-}
-
-/// Starts the task that closes idle connections: one for all of them, not a timer each.
-pub fn start(shard: &Rc<Shard>) {
-    let Ok(idle_ms) = u64::try_from(shard.context.config.connections_max_idle_ms) else { return };
-    let shard = Rc::clone(shard);
-    let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(async move {
-        loop {
-            let pause_ms = (idle_ms / 8).clamp(10, 60_000);
-            let next = shard.runtime.now().plus_ms(pause_ms);
-            shard.runtime.sleep_until(next).await;
-            let closed = shard.connections.close_idle(shard.runtime.now(), idle_ms);
-            shard.metrics.limit_reached_often(Limit::ConnectionIdle, closed as u64);
-        }
-    }));
-}
-
 impl Connection {
-    fn new(peer: Rc<str>, now: Monotonic) -> Rc<Connection> {
+    fn new(stream: &Rc<dyn Stream>, budget: &Rc<Budget>, now: Monotonic) -> Rc<Connection> {
         Rc::new(Connection {
-            peer,
+            peer: stream.peer().into(),
             closed: Cell::new(false),
             closing: Event::default(),
             parked: RefCell::default(),
             queue: RefCell::default(),
             queued: Event::default(),
             answered: Event::default(),
-            last_read: Cell::new(now),
+            progress: Progress::new(now),
+            arrived: budget.charge(0),
+            unsent_bytes: Cell::new(0),
+            fetching: Cell::new(false),
+            hurried: Cell::new(false),
+            stream: Rc::downgrade(stream),
         })
     }
 
@@ -161,11 +99,56 @@ impl Connection {
         parked.push(Rc::downgrade(waiter));
     }
 
-    fn close(&self) {
+    /// Requests that are not answered yet.
+    pub(super) fn requests(&self) -> usize {
+        self.queue.borrow().len()
+    }
+
+    /// Whether a request that waits should rather answer now.
+    #[must_use]
+    pub fn is_hurried(&self) -> bool {
+        self.hurried.get()
+    }
+
+    /// What the limits of time say of it.
+    pub(super) fn judge(&self, now: Monotonic, patience: Patience) -> Verdict {
+        let sent_bytes = self.stream.upgrade().map_or(0, |stream| stream.sent_bytes());
+        let busy = !self.queue.borrow().is_empty();
+        self.progress.judge(now, sent_bytes, busy, patience)
+    }
+
+    /// Memory of its requests and responses.
+    pub(super) fn held_bytes(&self) -> usize {
+        let queue = self.queue.borrow();
+        self.arrived.bytes() + queue.iter().map(|queued| queued.charge.bytes()).sum::<usize>()
+    }
+
+    /// Has what waits in this connection answered now, if that frees much of the `held` bytes.
+    pub(super) fn hurry(&self, held: usize) {
+        if held >= MEMORY_HURRY_BYTES {
+            self.hurried.set(true);
+            self.wake_parked();
+        }
+    }
+
+    /// Closes the connection without regard to what is on its way.
+    pub(super) fn cut(&self) {
+        self.close();
+        if let Some(stream) = self.stream.upgrade() {
+            stream.shut_down();
+        }
+    }
+
+    /// Ends the connection once what is being written has left.
+    pub(super) fn close(&self) {
         self.closed.set(true);
         self.closing.notify();
         self.queued.notify();
         self.answered.notify();
+        self.wake_parked();
+    }
+
+    fn wake_parked(&self) {
         for waiter in self.parked.borrow_mut().drain(..) {
             if let Some(waiter) = waiter.upgrade() {
                 waiter.fire();
@@ -173,59 +156,78 @@ impl Connection {
         }
     }
 
-    /// Waits until at most `count` responses are outstanding.
-    async fn at_most(&self, count: usize) {
+    /// Waits until `is_true`, which changes when responses get ready or leave.
+    async fn until(&self, is_true: impl Fn(&Connection) -> bool) {
         loop {
             let seen = self.answered.generation();
-            if self.closed.get() || self.queue.borrow().len() <= count {
+            if self.closed.get() || is_true(self) {
                 return;
             }
             self.answered.wait(seen).await;
         }
     }
 
-    /// Waits until every response before now is ready.
-    async fn all_ready(&self) {
-        self.at_most(0).await;
+    /// Whether every response before now has left.
+    fn is_at_rest(&self) -> bool {
+        self.queue.borrow().is_empty()
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether another request may be in progress.
+    fn has_place(&self) -> bool {
         self.queue.borrow().len() < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
     }
 
-    async fn room(&self) {
-        self.at_most(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX - 1).await;
+    /// Whether its client has taken enough of the responses before.
+    fn is_taken(&self) -> bool {
+        self.unsent_bytes.get() < RESPONSE_BYTES_UNSENT_MAX
+    }
+
+    /// A response is computed: its bytes are held until its client has taken them.
+    fn ready(&self, charge: &Charge, response: &Response) {
+        charge.add(response.bytes());
+        self.unsent_bytes.set(self.unsent_bytes.get() + response.bytes());
     }
 
     fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>, asked: Option<Asked>) {
-        self.queue.borrow_mut().push_back(Queued { slot, _charge: charge, asked });
+        self.queue.borrow_mut().push_back(Queued { slot, charge, asked });
         self.queued.notify();
     }
 }
 
 /// Serves a connection in a task of its own; counted until it has closed.
-pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>) {
-    let connection = Connection::new(stream.peer().into(), shard.runtime.now());
+pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>, place: Place) {
+    let connection = Connection::new(&stream, &shard.connection_memory, shard.runtime.now());
     shard.connections.add(&connection);
     shard.metrics.connections_opened.add(1);
     let runtime = Rc::clone(&shard.runtime);
-    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, connection)));
+    runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, Rc::new(place), connection)));
 }
 
-async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connection>) {
+/// The place is kept for as long as the stream is.
+async fn serve(
+    shard: Rc<Shard>,
+    stream: Rc<dyn Stream>,
+    place: Rc<Place>,
+    connection: Rc<Connection>,
+) {
     let writer = {
         let shard = Rc::clone(&shard);
         let stream = Rc::clone(&stream);
+        let place = Rc::clone(&place);
         let connection = Rc::clone(&connection);
         async move {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
             stream.shut_down();
             shard.connections.remove();
+            drop((stream, place));
         }
     };
     shard.runtime.spawn(Box::pin(writer));
-    match read_requests(&shard, &stream, &connection).await {
+    let end = read_requests(&shard, &stream, &connection).await;
+    connection.arrived.set(0);
+    request_ended(&shard, &connection);
+    match end {
         End::Peer => connection.close(),
         End::Stopping => {}
         End::Malformed(reason) => {
@@ -237,7 +239,7 @@ async fn serve(shard: Rc<Shard>, stream: Rc<dyn Stream>, connection: Rc<Connecti
         }
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
-    let charge = Rc::new(shard.connection_memory.take(0).await);
+    let charge = Rc::new(shard.connection_memory.charge(0));
     connection.push(Slot::filled(Response::Close), charge, None);
 }
 
@@ -284,14 +286,15 @@ async fn read_requests(
     let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
-    // When the first bytes of the next frame were there.
-    let mut began = Monotonic::default();
+    // When the first and the last bytes that are in the buffer came.
+    let (mut began, mut arrived) = (shard.runtime.now(), shard.runtime.now());
     loop {
         loop {
             match splitter.next(&mut buffer) {
                 Ok(Some(frame)) => {
-                    let clock = Rc::new(RequestClock::new(began, connection.last_read.get()));
-                    began = connection.last_read.get();
+                    request_ended(shard, connection);
+                    let clock = Rc::new(RequestClock::new(began, arrived));
+                    began = arrived;
                     if let Err(reason) = start_request(shard, connection, frame, clock).await {
                         return End::Malformed(reason);
                     }
@@ -306,34 +309,75 @@ async fn read_requests(
         if shard.is_stopping() {
             return End::Stopping;
         }
+        connection.arrived.set(if buffer.is_empty() { 0 } else { buffer.capacity() });
+        if !buffer.is_empty() {
+            shard.connections.request_begun(&connection.progress, shard.runtime.now());
+        }
+        room(shard, connection).await;
         let limit = splitter.read_bytes(&buffer);
-        let is_new = buffer.is_empty();
-        let stopped = async {
-            shard.stopped().await;
+        let before = buffer.len();
+        let ended = async {
+            ended(shard, connection).await;
             Ok(0)
         };
-        let closed = async {
-            let seen = connection.closing.generation();
-            if !connection.is_closed() {
-                connection.closing.wait(seen).await;
-            }
-            Ok(0)
-        };
-        let read = stream.read(&mut buffer, limit);
-        let ended = futures_lite::future::or(stopped, closed);
-        match futures_lite::future::or(read, ended).await {
+        match futures_lite::future::or(stream.read(&mut buffer, limit), ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(count) => {
-                let now = shard.runtime.now();
-                connection.last_read.set(now);
-                if is_new {
-                    began = now;
+            Ok(_) => {
+                arrived = shard.runtime.now();
+                if before == 0 {
+                    began = arrived;
                 }
-                shard.metrics.bytes_received.add(count as u64);
+                let bytes = buffer.len() - before;
+                connection.progress.received(bytes, arrived);
+                shard.metrics.bytes_received.add(bytes as u64);
             }
         }
     }
+}
+
+/// The request that was arriving is whole, or will not be.
+fn request_ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    if shard.connections.request_ended(&connection.progress) {
+        shard.connection_memory.look_again();
+    }
+}
+
+/// Waits until the connection is closed or the shard begins to stop.
+async fn ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    let closed = async {
+        let seen = connection.closing.generation();
+        if !connection.is_closed() {
+            connection.closing.wait(seen).await;
+        }
+    };
+    futures_lite::future::or(shard.stopped(), closed).await;
+}
+
+/// Waits until there is memory to read into, or it is this connection's turn all the same.
+async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    let budget = &shard.connection_memory;
+    let may_read = || {
+        !budget.is_over()
+            || shard.connections.is_oldest(&connection.progress)
+            || connection.is_closed()
+            || shard.is_stopping()
+    };
+    if may_read() {
+        return;
+    }
+    shard.metrics.limit_reached(Limit::MemoryBudget);
+    connection.progress.paused(shard.runtime.now());
+    let waiting = budget.begin_waiting();
+    loop {
+        let seen = budget.generation();
+        if may_read() {
+            break;
+        }
+        futures_lite::future::or(budget.freed(seen), ended(shard, connection)).await;
+    }
+    drop(waiting);
+    connection.progress.resumed(shard.runtime.now());
 }
 
 async fn start_request(
@@ -342,17 +386,21 @@ async fn start_request(
     frame: Bytes,
     clock: Rc<RequestClock>,
 ) -> Result<(), Malformed> {
-    if !connection.has_room() {
+    // A small frame must not keep the whole buffer that it came in.
+    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
+    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+    if !connection.has_place() {
         shard.metrics.limit_reached(Limit::RequestsInFlight);
-        connection.room().await;
+        connection.until(Connection::has_place).await;
+    }
+    if !connection.is_taken() {
+        shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
+        connection.until(Connection::is_taken).await;
     }
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
     }
-    if !shard.connection_memory.has_room(frame.len()) {
-        shard.metrics.limit_reached(Limit::MemoryBudget);
-    }
-    let charge = Rc::new(shard.connection_memory.take(frame.len()).await);
+    let charge = Rc::new(shard.connection_memory.charge(frame.len()));
     let in_hand = Rc::new(InHand {
         peer: Rc::clone(&connection.peer),
         frame: frame.clone(),
@@ -362,22 +410,27 @@ async fn start_request(
     let asked = Asked { api: header.api, version: header.api_version, clock };
     shard.metrics.requests.came(asked.api, asked.version);
     if !api::overlaps(header.api) {
-        connection.all_ready().await;
+        connection.until(Connection::is_at_rest).await;
+    }
+    let is_fetch = header.api == Api::Fetch;
+    if is_fetch {
+        // Each may be answered with much, and no client sends a second one before.
+        connection.until(|connection| !connection.fetching.get()).await;
     }
     if connection.is_closed() {
         return Ok(());
     }
+    connection.hurried.set(false);
     asked.clock.start(shard.runtime.now());
     let handled = pin!(api::handle(shard, connection, header, body));
     let slot = match crash::watched(&in_hand, handled).await? {
         Answer::None => {
-            let now = shard.runtime.now();
-            asked.clock.compute(now);
-            note_times(shard, connection, &asked, &asked.clock.times(None, now, now));
+            asked.end(shard, &connection.peer);
             return Ok(());
         }
         Answer::Now(response) => {
             asked.clock.compute(shard.runtime.now());
+            connection.ready(&charge, &response);
             Slot::filled(response)
         }
         Answer::Later(future) => {
@@ -386,13 +439,18 @@ async fn start_request(
             let charge = Rc::clone(&charge);
             let in_hand = Rc::new(in_hand.kept());
             let future = crash::watched(&in_hand, future);
-            let clock = Rc::clone(&asked.clock);
-            let runtime = Rc::clone(&shard.runtime);
+            connection.fetching.set(connection.fetching.get() || is_fetch);
+            let connection = Rc::clone(connection);
+            let (clock, runtime) = (Rc::clone(&asked.clock), Rc::clone(&shard.runtime));
             shard.runtime.spawn(Box::pin(async move {
                 let response = future.await;
                 clock.compute(runtime.now());
-                charge.add(response.bytes());
+                connection.ready(&charge, &response);
                 filled.fill(response);
+                if is_fetch {
+                    connection.fetching.set(false);
+                    connection.answered.notify();
+                }
             }));
             slot
         }
@@ -405,7 +463,7 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
     let mut slices: Vec<Bytes> = Vec::new();
     let mut leaving: Vec<Leaving> = Vec::new();
     loop {
-        let (slot, asked) = loop {
+        let (first, asked) = loop {
             let seen = connection.queued.generation();
             if let Some(queued) = connection.queue.borrow().front() {
                 break (Rc::clone(&queued.slot), queued.asked.clone());
@@ -415,44 +473,41 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
             }
             connection.queued.wait(seen).await;
         };
-        let response = slot.take().await;
-        let mut close = !finish(shard, asked, response, &mut slices, &mut leaving).await;
-        if close {
+        let response = first.take().await;
+        let mut unsent_bytes = response.bytes();
+        if !finish(shard, asked, response, &mut slices, &mut leaving).await {
             return;
         }
         let mut finished = 1;
         // What else is ready leaves in the same write.
+        let mut close = false;
         while let Some((asked, response)) = next_ready(shard, connection, finished) {
             finished += 1;
+            unsent_bytes += response.bytes();
             if !finish(shard, asked, response, &mut slices, &mut leaving).await {
                 close = true;
                 break;
             }
         }
         let began = shard.runtime.now();
+        connection.progress.write_begun(stream.sent_bytes(), began);
         let bytes: usize = slices.iter().map(Bytes::len).sum();
         let written = stream.write_all(&mut slices).await;
+        let sent = shard.runtime.now();
+        connection.progress.write_ended(sent);
         slices.clear();
         connection.queue.borrow_mut().drain(..finished);
+        connection.unsent_bytes.set(connection.unsent_bytes.get() - unsent_bytes);
         connection.answered.notify();
-        if written.is_err() {
-            return;
+        if written.is_ok() {
+            shard.metrics.bytes_sent.add(bytes as u64);
+            let peer = &connection.peer;
+            leaving.drain(..).for_each(|response| response.sent(shard, peer, began, sent));
         }
-        shard.metrics.bytes_sent.add(bytes as u64);
-        let sent = shard.runtime.now();
-        for Leaving { asked, block } in leaving.drain(..) {
-            note_times(shard, connection, &asked, &asked.clock.times(block, began, sent));
-        }
-        if close {
+        if written.is_err() || close {
             return;
         }
     }
-}
-
-/// A response on its way out, and the journal block it waited for.
-struct Leaving {
-    asked: Asked,
-    block: Option<BlockTimes>,
 }
 
 /// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
@@ -480,39 +535,7 @@ async fn finish(
     slices: &mut Vec<Bytes>,
     leaving: &mut Vec<Leaving>,
 ) -> bool {
-    let durable_at = response.durable_at();
-    let durable = shard.journal.wait(durable_at).await.is_ok();
-    if let Some(asked) = asked {
-        response.each_code(durable, &mut |code, count| {
-            shard.metrics.requests.answered(asked.api, code, u64::from(count));
-        });
-        leaving.push(Leaving { asked, block: shard.journal.times(durable_at) });
-    }
+    let durable = shard.journal.wait(response.durable_at()).await.is_ok();
+    leaving.extend(asked.map(|asked| asked.leave(shard, &response, durable)));
     response.into_slices(durable, slices)
-}
-
-/// Counts where the time of a request went, and writes about one that was slow.
-fn note_times(shard: &Shard, connection: &Connection, asked: &Asked, times: &Times) {
-    shard.metrics.requests.left(asked.api, times);
-    let limit_ms = shard.context.config.slow_request_ms;
-    let took_ms = stages::answerable_ns(times) / 1_000_000;
-    if limit_ms == 0 || took_ms < limit_ms {
-        return;
-    }
-    let (guilty, spent_ns) = stages::guilty(times);
-    shard.metrics.was_slow(guilty);
-    let now_ms = shard.runtime.now().0 / 1_000_000;
-    let Some(left_out) = shard.metrics.slow_lines.admit(now_ms) else {
-        return shard.metrics.limit_reached(Limit::SlowLines);
-    };
-    tracing::warn!(
-        shard = %shard.id,
-        peer = %connection.peer,
-        left_out,
-        "slow request: {:?} v{} took {took_ms} ms, {} ms of it in {}",
-        asked.api,
-        asked.version,
-        spent_ns / 1_000_000,
-        guilty.label(),
-    );
 }

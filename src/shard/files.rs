@@ -11,17 +11,29 @@ use crate::io::File;
 use crate::limits::SEGMENT_FILES_OPEN_MAX;
 
 /// Open segment logs by partition and base offset.
-#[derive(Default)]
 pub struct OpenFiles {
     files: HashMap<(TopicPartition, Offset), Open, foldhash::fast::RandomState>,
     clock: u64,
+    most: usize,
     evicted: u64,
 }
 
 /// A handle and when it was used last, by the count of uses.
 type Open = (Rc<dyn File>, u64);
 
+impl Default for OpenFiles {
+    fn default() -> OpenFiles {
+        let most = SEGMENT_FILES_OPEN_MAX;
+        OpenFiles { files: HashMap::default(), clock: 0, most, evicted: 0 }
+    }
+}
+
 impl OpenFiles {
+    /// Keeps no more than so many, where the process has few descriptors.
+    pub fn keep_at_most(&mut self, most: usize) {
+        self.most = most.min(SEGMENT_FILES_OPEN_MAX);
+    }
+
     /// The handle, if it is open.
     pub fn get(&mut self, partition: TopicPartition, base: Offset) -> Option<Rc<dyn File>> {
         self.clock += 1;
@@ -33,7 +45,7 @@ impl OpenFiles {
     /// Remembers an open handle.
     pub fn put(&mut self, partition: TopicPartition, base: Offset, file: Rc<dyn File>) {
         self.clock += 1;
-        if self.files.len() >= SEGMENT_FILES_OPEN_MAX {
+        if self.files.len() >= self.most {
             // A scan, but only once per file opened beyond the bound.
             let oldest = self.files.iter().min_by_key(|(_, entry)| entry.1).map(|(key, _)| *key);
             if let Some(key) = oldest {

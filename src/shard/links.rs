@@ -143,8 +143,8 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
         }
         Message::Wake { fetch } => shard.links.watches.wake(fetch),
         Message::Stop => shard.begin_stop(),
-        Message::Connection(accepted) => match accepted.into_stream() {
-            Ok(stream) => connection::spawn(shard, Rc::new(stream)),
+        Message::Connection { accepted, place } => match accepted.into_stream() {
+            Ok(stream) => connection::spawn(shard, Rc::new(stream), place),
             Err(error) => tracing::debug!("a connection was lost on its way: {error}"),
         },
         Message::Revoke { number } => transactions::revoke(shard, from, number),

@@ -1,20 +1,22 @@
 //! The byte budget of a shard's connections.
 //!
-//! Owns the count of bytes that requests and responses hold. A request waits for room before it
-//! is started, which leaves its socket unread; a response is counted when it is ready and never
-//! waits, since what it holds has been read already. Invariant: every byte counted is given back
-//! when its [`Charge`] is dropped.
+//! Owns the count of bytes that requests and responses hold, whole or not. Nothing that is there
+//! already is refused: what is read is counted when it is there, and over the budget sockets are
+//! left unread. Only reads of logs are granted room beforehand. Invariant: every byte counted is
+//! given back when its [`Charge`] is dropped.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::event::Event;
+use super::event::{Event, Wait};
 
 /// A bounded number of bytes.
 pub struct Budget {
     used: Cell<usize>,
     bytes_max: usize,
     freed: Event,
+    waiting: Cell<usize>,
+    pressed: Event,
 }
 
 /// Bytes taken from a budget.
@@ -23,11 +25,20 @@ pub struct Charge {
     bytes: Cell<usize>,
 }
 
+/// Somebody waits for room for as long as this is there.
+pub struct Waiting<'a>(&'a Budget);
+
 impl Budget {
     /// A budget of `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Rc<Budget> {
-        Rc::new(Budget { used: Cell::new(0), bytes_max, freed: Event::default() })
+        Rc::new(Budget {
+            used: Cell::new(0),
+            bytes_max,
+            freed: Event::default(),
+            waiting: Cell::new(0),
+            pressed: Event::default(),
+        })
     }
 
     /// Bytes in use.
@@ -36,46 +47,124 @@ impl Budget {
         self.used.get()
     }
 
-    /// Bytes there are in all.
+    /// Bytes there are.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Whether [`Budget::take`] would not wait.
+    /// Whether everything is in use, so that nothing more is read.
     #[must_use]
-    pub fn has_room(&self, bytes: usize) -> bool {
-        let used = self.used.get();
-        used == 0 || used.saturating_add(bytes) <= self.bytes_max
+    pub fn is_over(&self) -> bool {
+        self.used.get() >= self.bytes_max
     }
 
-    /// Waits until there is room for `bytes`; more than the whole budget is let through alone.
-    pub async fn take(self: &Rc<Self>, bytes: usize) -> Charge {
-        loop {
-            let seen = self.freed.generation();
-            if self.has_room(bytes) {
-                break;
-            }
-            self.freed.wait(seen).await;
-        }
+    /// Whether somebody waits for room.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// Counts bytes that are there already.
+    #[must_use]
+    pub fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
         let charge = Charge { budget: Rc::clone(self), bytes: Cell::new(0) };
         charge.add(bytes);
         charge
     }
+
+    /// Waits for room and takes up to `wanted` bytes of it, but `least` in any case.
+    pub async fn take_up_to(self: &Rc<Self>, wanted: usize, least: usize) -> Charge {
+        loop {
+            let seen = self.generation();
+            if !self.is_over() {
+                break;
+            }
+            let _waiting = self.begin_waiting();
+            self.freed(seen).await;
+        }
+        let free = self.bytes_max - self.used.get();
+        self.charge(wanted.min(free.max(least)))
+    }
+
+    /// Counts the times there was room again, or somebody was asked to look again.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.freed.generation()
+    }
+
+    /// Waits until there is room, or a look is due, after generation `seen`.
+    #[must_use]
+    pub fn freed(&self, seen: u64) -> Wait<'_> {
+        self.freed.wait(seen)
+    }
+
+    /// Lets those that wait look again.
+    pub fn look_again(&self) {
+        self.freed.notify();
+    }
+
+    /// Says that somebody waits, until the value is dropped.
+    #[must_use]
+    pub fn begin_waiting(&self) -> Waiting<'_> {
+        let before = self.waiting.get();
+        self.waiting.set(before + 1);
+        if before == 0 {
+            self.pressed.notify();
+        }
+        Waiting(self)
+    }
+
+    /// Waits until somebody waits for room.
+    pub async fn pressed(&self) {
+        let seen = self.pressed.generation();
+        if !self.is_pressed() {
+            self.pressed.wait(seen).await;
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let was_over = self.is_over();
+        self.used.set(self.used.get() - bytes);
+        if was_over && !self.is_over() {
+            self.freed.notify();
+        }
+    }
 }
 
 impl Charge {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
     /// Counts bytes that are there already.
     pub fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         self.budget.used.set(self.budget.used.get() + bytes);
     }
+
+    /// Makes it so many bytes.
+    pub fn set(&self, bytes: usize) {
+        let before = self.bytes.replace(bytes);
+        if bytes >= before {
+            self.budget.used.set(self.budget.used.get() + (bytes - before));
+        } else {
+            self.budget.give_back(before - bytes);
+        }
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used.set(self.budget.used.get() - self.bytes.get());
-        self.budget.freed.notify();
+        self.budget.give_back(self.bytes.get());
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 
@@ -92,19 +181,33 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_waits_until_something_is_given_back() {
+    fn what_is_there_is_counted_and_reads_wait_until_there_is_room() {
         let budget = Budget::new(100);
-        let mut first = pin!(budget.take(80));
-        let Poll::Ready(first) = poll(&mut first) else { panic!("there is room") };
-        let mut second = pin!(budget.take(30));
-        assert!(poll(&mut second).is_pending());
-        first.add(50);
-        assert_eq!(budget.used(), 130, "a response is counted, and never waits");
-        drop(first);
+        let first = budget.charge(80);
+        let mut read = pin!(budget.take_up_to(50, 10));
+        let Poll::Ready(granted) = poll(&mut read) else { panic!("there is room") };
+        assert_eq!(granted.bytes(), 20, "what is left");
+        let mut second = pin!(budget.take_up_to(50, 10));
+        assert!(poll(&mut second).is_pending() && budget.is_pressed());
+        granted.set(5);
         let Poll::Ready(second) = poll(&mut second) else { panic!("there is room") };
-        assert_eq!(budget.used(), 30);
-        drop(second);
-        let mut huge = pin!(budget.take(1_000));
-        assert!(poll(&mut huge).is_ready(), "alone, anything goes");
+        assert!(!budget.is_pressed());
+        assert_eq!(second.bytes(), 15);
+        first.add(50);
+        assert_eq!(budget.used(), 150, "what is there is counted whatever it is");
+        second.set(0);
+        drop((first, granted));
+        let mut third = pin!(budget.take_up_to(5, 10));
+        assert!(poll(&mut third).is_ready());
+        assert_eq!(budget.used(), 0, "all of it came back");
+    }
+
+    #[test]
+    fn at_least_what_a_read_needs_is_granted() {
+        let budget = Budget::new(100);
+        let _most = budget.charge(99);
+        let mut read = pin!(budget.take_up_to(1_000, 64));
+        let Poll::Ready(granted) = poll(&mut read) else { panic!("there is room") };
+        assert_eq!(granted.bytes(), 64);
     }
 }

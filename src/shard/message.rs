@@ -47,7 +47,12 @@ pub enum Message {
         fetch: u64,
     },
     /// A connection that another shard accepted, to be served by this one.
-    Connection(crate::io::listener::Accepted),
+    Connection {
+        /// The connection.
+        accepted: crate::io::listener::Accepted,
+        /// Its place among those of the broker.
+        place: crate::shard::quota::Place,
+    },
     /// The process is stopping.
     Stop,
     /// The client of a request is gone: do not hold it any longer.

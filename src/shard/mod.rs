@@ -5,10 +5,12 @@
 //! over an await, and never do a blocking call.
 
 pub mod append;
+pub mod asked;
 pub mod build;
 pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
+pub mod connections;
 pub mod endpoint;
 pub mod event;
 pub mod fetch_session;
@@ -22,6 +24,7 @@ pub mod message;
 pub mod offsets;
 pub mod partition;
 pub mod producer_ids;
+pub mod quota;
 pub mod read;
 pub mod rings;
 pub mod scrape;
@@ -58,7 +61,7 @@ use crate::metrics::{Limit, ShardMetrics};
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
-use connection::Connections;
+use connections::Connections;
 use event::Event;
 use fetch_session::SessionCache;
 use files::OpenFiles;
@@ -267,7 +270,7 @@ impl Shard {
         checkpoint::start(self);
         links::start(self);
         transactions::start(self);
-        connection::start(self);
+        connections::start(self);
         group_offsets::start(self);
         if self.id == ShardId(0) {
             space::start(self);

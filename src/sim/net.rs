@@ -53,6 +53,7 @@ pub struct SimStream {
     /// Which of the connection's two pipes this end reads from; it writes to the other.
     side: usize,
     peer: String,
+    sent_bytes: Cell<u64>,
 }
 
 struct Connection {
@@ -102,6 +103,7 @@ impl SimStream {
                 connection: Rc::clone(&connection),
                 side,
                 peer: names[1 - side].to_owned(),
+                sent_bytes: Cell::new(0),
             })
         };
         (end(0), end(1))
@@ -260,10 +262,15 @@ impl Stream for SimStream {
                     let length = room.await?.min(slice.len());
                     let piece = Piece::Bytes(slice.split_to(length));
                     self.connection.send(towards, piece);
+                    self.sent_bytes.set(self.sent_bytes.get() + length as u64);
                 }
             }
             Ok(())
         })
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
     }
 
     fn shut_down(&self) {
