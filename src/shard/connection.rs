@@ -380,6 +380,18 @@ async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     connection.progress.resumed(shard.runtime.now());
 }
 
+/// Waits until one more request may be in progress.
+async fn place(shard: &Shard, connection: &Connection) {
+    if !connection.has_place() {
+        shard.metrics.limit_reached(Limit::RequestsInFlight);
+        connection.until(Connection::has_place).await;
+    }
+    if !connection.is_taken() {
+        shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
+        connection.until(Connection::is_taken).await;
+    }
+}
+
 async fn start_request(
     shard: &Rc<Shard>,
     connection: &Rc<Connection>,
@@ -389,14 +401,7 @@ async fn start_request(
     // A small frame must not keep the whole buffer that it came in.
     let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
     let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
-    if !connection.has_place() {
-        shard.metrics.limit_reached(Limit::RequestsInFlight);
-        connection.until(Connection::has_place).await;
-    }
-    if !connection.is_taken() {
-        shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
-        connection.until(Connection::is_taken).await;
-    }
+    place(shard, connection).await;
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
     }
