@@ -123,6 +123,12 @@ impl Connection {
         self.arrived.bytes() + queue.iter().map(|queued| queued.charge.bytes()).sum::<usize>()
     }
 
+    /// Whether its memory is not worth mentioning.
+    #[must_use]
+    pub fn holds_little(&self) -> bool {
+        self.held_bytes() < MEMORY_HURRY_BYTES
+    }
+
     /// Has what waits in this connection answered now, if that frees much of the `held` bytes.
     pub(super) fn hurry(&self, held: usize) {
         if held >= MEMORY_HURRY_BYTES {
@@ -218,6 +224,8 @@ async fn serve(
         async move {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
+            // What is still in progress for it keeps it, but nothing that it would have sent.
+            connection.queue.borrow_mut().clear();
             stream.shut_down();
             shard.connections.remove();
             drop((stream, place));
@@ -284,6 +292,8 @@ async fn read_requests(
     connection: &Rc<Connection>,
 ) -> End {
     let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
+    // **deviation**: what would not fit into the memory of all connections is refused too.
+    let bytes_max = bytes_max.min(shard.connection_memory.bytes_max());
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
     // When the first and the last bytes that are in the buffer came.
@@ -358,7 +368,8 @@ async fn ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
 async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     let budget = &shard.connection_memory;
     let may_read = || {
-        !budget.is_over()
+        !budget.is_over(false)
+            || !budget.is_over(connection.holds_little())
             || shard.connections.is_oldest(&connection.progress)
             || connection.is_closed()
             || shard.is_stopping()
