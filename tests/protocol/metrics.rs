@@ -132,70 +132,11 @@ fn produce_and_fetch_are_counted_exactly() {
     for mode in [PER_CORE_1, PER_CORE_2, SINGLE_2] {
         let cluster = start(mode, &[]);
         let topic = cluster.topic("counted", 3);
-        let mut client = cluster.at(&topic, 1);
-        let plain = Batch::of_values(["a", "bc", "d"]);
-        assert_eq!(append(&mut client, &topic, 1, &plain), 0);
-        let id = client.call(5, &init_producer_id(None)).producer_id.0;
-        let idempotent =
-            |epoch, sequence| Batch::of_values(["x", "y"]).with_producer(id, epoch, sequence);
-        assert_eq!(outcome(&mut client, &topic, 1, &idempotent(0, 0)), (0, 3));
-        assert_eq!(outcome(&mut client, &topic, 1, &idempotent(0, 0)), (0, 3), "a copy");
-        assert_eq!(outcome(&mut client, &topic, 1, &idempotent(0, 7)).0, 45);
-        assert_eq!(outcome(&mut client, &topic, 1, &idempotent(1, 0)), (0, 5));
-        assert_eq!(outcome(&mut client, &topic, 1, &idempotent(0, 2)).0, 47);
-        let mut damaged = Batch::of_values(["z"]);
-        damaged.crc = Some(1);
-        assert_eq!(outcome(&mut client, &topic, 1, &damaged).0, 2);
-        let data = fetch(&mut client, 18, &topic, 1, 0);
-        let bytes_out = data.records.expect("records").len() as u64;
-        assert_eq!(fetch(&mut client, 18, &topic, 1, 99).error_code, 1);
-
+        let bytes = produce_and_fetch(&cluster, &topic);
         let scrape = Scrape::of(&cluster);
-        let bytes = [&plain, &idempotent(0, 0), &idempotent(1, 0)];
-        let bytes: u64 = bytes.iter().map(|batch| batch.encode().len() as u64).sum();
-        assert_eq!(bytes, bytes_out, "{mode:?}");
-        for (name, expected) in [
-            ("messagesin_total", 7),
-            ("bytesin_total", bytes),
-            ("bytesout_total", bytes),
-            ("totalproducerequests_total", 7),
-            ("failedproducerequests_total", 3),
-            ("totalfetchrequests_total", 2),
-            ("failedfetchrequests_total", 1),
-            ("invalidmessagecrcrecords_total", 1),
-            ("invalidoffsetorsequencerecords_total", 1),
-        ] {
-            scrape.topic(&topic, &format!("{TOPICS}{name}"), expected);
-            scrape.is(&format!("{TOPICS}{name}"), expected);
-        }
-        scrape.topic(&topic, "ringlog_out_of_order_sequence_error_total", 1);
-        scrape.topic(&topic, "ringlog_producer_fenced_error_total", 1);
-        scrape.topic(&topic, "ringlog_duplicate_message_count_total", 2);
-        scrape.is(&format!("{REQUESTS}requests_total{{request=\"Produce\",version=\"13\"}}"), 7);
-        for (error, expected) in [
-            ("NONE", 4),
-            ("OUT_OF_ORDER_SEQUENCE_NUMBER", 1),
-            ("INVALID_PRODUCER_EPOCH", 1),
-            ("CORRUPT_MESSAGE", 1),
-        ] {
-            let labels = format!("{{request=\"Produce\",error=\"{error}\"}}");
-            scrape.is(&format!("{REQUESTS}errors_total{labels}"), expected);
-        }
-        scrape.is(
-            &format!("{REQUESTS}errors_total{{request=\"Fetch\",error=\"OFFSET_OUT_OF_RANGE\"}}"),
-            1,
-        );
-        let partition = format!("{{topic=\"{}\",partition=\"1\"}}", topic.name);
-        for (name, expected) in [
-            ("kafka_log_log_logstartoffset", 0),
-            ("kafka_log_log_logendoffset", 7),
-            ("kafka_log_log_size", bytes),
-            ("kafka_topic_partition_current_offset", 7),
-            ("kafka_topic_partition_oldest_offset", 0),
-            ("kafka_cluster_partition_laststableoffsetlag", 0),
-        ] {
-            scrape.is(&format!("{name}{partition}"), expected);
-        }
+        the_topic_is_told(&scrape, &topic, bytes);
+        the_codes_are_told(&scrape);
+        the_stages_add_up(&scrape);
         scrape.is("kafka_server_replicamanager_partitioncount", 3);
         scrape.is("kafka_controller_kafkacontroller_globaltopiccount", 1);
         scrape.is("kafka_server_brokerstate", 3);
@@ -203,7 +144,79 @@ fn produce_and_fetch_are_counted_exactly() {
         for shard in 0..mode.shards {
             scrape.is(&format!("ringlog_shard_up{{shard=\"{shard}\"}}"), 1);
         }
-        the_stages_add_up(&scrape);
+        assert_eq!(cluster.broker.stderr(), "", "all is well");
+    }
+}
+
+/// Seven batches, of which three are refused and one is a copy, and two fetches, one of which is
+/// refused. Returns the bytes of all batches that are there then.
+fn produce_and_fetch(cluster: &Cluster, topic: &Topic) -> u64 {
+    let mut client = cluster.at(topic, 1);
+    let plain = Batch::of_values(["a", "bc", "d"]);
+    assert_eq!(append(&mut client, topic, 1, &plain), 0);
+    let id = client.call(5, &init_producer_id(None)).producer_id.0;
+    let idempotent =
+        |epoch, sequence| Batch::of_values(["x", "y"]).with_producer(id, epoch, sequence);
+    assert_eq!(outcome(&mut client, topic, 1, &idempotent(0, 0)), (0, 3));
+    assert_eq!(outcome(&mut client, topic, 1, &idempotent(0, 0)), (0, 3), "a copy");
+    assert_eq!(outcome(&mut client, topic, 1, &idempotent(0, 7)).0, 45);
+    assert_eq!(outcome(&mut client, topic, 1, &idempotent(1, 0)), (0, 5));
+    assert_eq!(outcome(&mut client, topic, 1, &idempotent(0, 2)).0, 47);
+    let mut damaged = Batch::of_values(["z"]);
+    damaged.crc = Some(1);
+    assert_eq!(outcome(&mut client, topic, 1, &damaged).0, 2);
+    let data = fetch(&mut client, 18, topic, 1, 0);
+    assert_eq!(fetch(&mut client, 18, topic, 1, 99).error_code, 1);
+    let batches = [&plain, &idempotent(0, 0), &idempotent(1, 0)];
+    let bytes = batches.iter().map(|batch| batch.encode().len()).sum();
+    assert_eq!(data.records.expect("records").len(), bytes);
+    bytes as u64
+}
+
+fn the_topic_is_told(scrape: &Scrape, topic: &Topic, bytes: u64) {
+    for (name, expected) in [
+        ("messagesin_total", 7),
+        ("bytesin_total", bytes),
+        ("bytesout_total", bytes),
+        ("totalproducerequests_total", 7),
+        ("failedproducerequests_total", 3),
+        ("totalfetchrequests_total", 2),
+        ("failedfetchrequests_total", 1),
+        ("invalidmessagecrcrecords_total", 1),
+        ("invalidoffsetorsequencerecords_total", 1),
+    ] {
+        scrape.topic(topic, &format!("{TOPICS}{name}"), expected);
+        scrape.is(&format!("{TOPICS}{name}"), expected);
+    }
+    scrape.topic(topic, "ringlog_out_of_order_sequence_error_total", 1);
+    scrape.topic(topic, "ringlog_producer_fenced_error_total", 1);
+    scrape.topic(topic, "ringlog_duplicate_message_count_total", 2);
+    let partition = format!("{{topic=\"{}\",partition=\"1\"}}", topic.name);
+    for (name, expected) in [
+        ("kafka_log_log_logstartoffset", 0),
+        ("kafka_log_log_logendoffset", 7),
+        ("kafka_log_log_size", bytes),
+        ("kafka_topic_partition_current_offset", 7),
+        ("kafka_topic_partition_oldest_offset", 0),
+        ("kafka_cluster_partition_laststableoffsetlag", 0),
+    ] {
+        scrape.is(&format!("{name}{partition}"), expected);
+    }
+}
+
+fn the_codes_are_told(scrape: &Scrape) {
+    scrape.is(&format!("{REQUESTS}requests_total{{request=\"Produce\",version=\"13\"}}"), 7);
+    for (request, error, expected) in [
+        ("Produce", "NONE", 4),
+        ("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER", 1),
+        ("Produce", "INVALID_PRODUCER_EPOCH", 1),
+        ("Produce", "CORRUPT_MESSAGE", 1),
+        ("Fetch", "NONE", 1),
+        ("Fetch", "OFFSET_OUT_OF_RANGE", 1),
+        ("CreateTopics", "NONE", 1),
+    ] {
+        let labels = format!("{{request=\"{request}\",error=\"{error}\"}}");
+        scrape.is(&format!("{REQUESTS}errors_total{labels}"), expected);
     }
 }
 
