@@ -391,6 +391,12 @@ async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     connection.progress.resumed(shard.runtime.now());
 }
 
+/// A small frame must not keep the whole buffer that it came in.
+fn by_itself(frame: Bytes) -> Bytes {
+    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
+    if small { Bytes::copy_from_slice(&frame) } else { frame }
+}
+
 /// Waits until one more request may be in progress.
 async fn place(shard: &Shard, connection: &Connection) {
     if !connection.has_place() {
@@ -409,9 +415,7 @@ async fn start_request(
     frame: Bytes,
     clock: Rc<RequestClock>,
 ) -> Result<(), Malformed> {
-    // A small frame must not keep the whole buffer that it came in.
-    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
-    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+    let frame = by_itself(frame);
     place(shard, connection).await;
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
