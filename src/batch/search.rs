@@ -44,7 +44,7 @@ impl TimestampSearch {
         let total = header.total_bytes();
         if batch.len() < total || total < HEADER_BYTES {
             let need = total.max(HEADER_BYTES);
-            return Err(BatchFault::Short { have: batch.len(), need }.into());
+            return Err(BatchFault::Short { have: batch.len(), need });
         }
         let codec = header.compression().ok_or(BatchFault::Codec(header.compression_id()))?;
         let records = batch.slice(HEADER_BYTES..total);
