@@ -43,7 +43,7 @@ struct Life {
 /// Runs one seed, with failing operations of the disk if so wished.
 pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
     let mut life = Life::new(seed, with_faults)?;
-    let rounds = 1 + life.machine.random.below(3);
+    let rounds = 1 + life.machine.random.below(2);
     for _ in 0..rounds {
         life.round()?;
     }
@@ -101,10 +101,9 @@ impl Life {
             self.oracle.borrow_mut().counts.faulty_boots += 1;
         }
         self.start_clients(&cluster, &may_fail);
-        let steps = match self.machine.random.below(4) {
-            0 => self.machine.random.below(1_500),
-            _ => self.machine.random.below(8_000),
-        };
+        let longest = [500, 1_500, 1_500, 2_500, 2_500, 2_500, 2_500, 6_000];
+        let longest = longest[self.machine.random.index(longest.len())];
+        let steps = self.machine.random.below(longest);
         self.machine.world.run_steps(steps);
         self.oracle.borrow().check()?;
         let stops = self.machine.random.chance(1, 4);
@@ -162,6 +161,8 @@ impl Life {
             let steps = self.machine.random.below(600);
             let config = self.machine.config();
             self.machine.boot_for(config, steps).map_err(|what| self.told(&what))?;
+            // It may have gone far enough to end a transaction.
+            self.at_rest = false;
             self.crash();
         }
         let cluster = self.machine.boot().map_err(|what| self.told(&what))?;
