@@ -4,6 +4,9 @@
 //! devices) and the log that proves two runs equal. Must never read a real clock, start a thread
 //! or iterate anything in hashing order.
 //!
+//! A task that wakes one of another shard has sent it a message: that wake may be delayed, which is
+//! how messages between shards are late and arrive in another order than those of third shards.
+//!
 //! Invariants: no borrow of the state is held while a task or an event runs; a task id is never
 //! used twice, so a waker that outlives its task, or a crash, wakes nobody; ready tasks run once
 //! per round in an order drawn from the seed, so `yield_now` lets every other ready task run.
@@ -13,8 +16,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::io::{LocalFuture, Monotonic, Runtime};
@@ -63,6 +66,7 @@ struct State {
     round: Vec<(u64, u16)>,
     paused: BTreeMap<u16, u64>,
     pauses: bool,
+    message_delay_ns_max: u64,
     timed: BTreeMap<(u64, u64), Box<dyn FnOnce()>>,
     timed_next: u64,
     hash: u64,
@@ -86,12 +90,17 @@ impl Core {
                 round: Vec::new(),
                 paused: BTreeMap::new(),
                 pauses: true,
+                message_delay_ns_max: 0,
                 timed: BTreeMap::new(),
                 timed_next: 0,
                 hash: seed,
                 log: None,
             }),
-            ready: Arc::new(Ready { woken: Mutex::new(Vec::new()) }),
+            ready: Arc::new(Ready {
+                woken: Mutex::default(),
+                crossing: Mutex::default(),
+                running: AtomicU32::new(NO_SHARD),
+            }),
             now_ns: Cell::new(1_000_000_000),
             wall_base_ms: Cell::new(WALL_START_MS),
         })
@@ -117,6 +126,10 @@ impl Core {
 
     pub(super) fn set_pauses(&self, pauses: bool) {
         self.state.borrow_mut().pauses = pauses;
+    }
+
+    pub(super) fn set_message_delay(&self, longest_ns: u64) {
+        self.state.borrow_mut().message_delay_ns_max = longest_ns;
     }
 
     pub(super) fn random(&self) -> u64 {
@@ -204,13 +217,37 @@ impl Core {
             task.and_then(|task| task.future.take().map(|future| (future, task.waker.clone())))
         };
         if let Some((mut future, waker)) = taken {
+            self.ready.running.store(u32::from(shard), Ordering::Relaxed);
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             // A finished task's destructors may wake and spawn, so they run without a borrow.
             let ended = self.put_back(id, future, polled);
             drop(ended);
+            self.ready.running.store(NO_SHARD, Ordering::Relaxed);
+            self.carry_over();
         }
         self.charge_turn();
         Step::Ran
+    }
+
+    /// Wakes the tasks of other shards that the last turn has woken, some of them later.
+    fn carry_over(&self) {
+        for waker in self.ready.take_crossing() {
+            let delay_ns = {
+                let mut state = self.state.borrow_mut();
+                let longest_ns = state.message_delay_ns_max;
+                match longest_ns > 0 && state.schedule.chance(1, 2) {
+                    true => state.schedule.below(longest_ns),
+                    false => 0,
+                }
+            };
+            if delay_ns == 0 {
+                self.ready.lock_woken().push(waker);
+                continue;
+            }
+            let ready = Arc::clone(&self.ready);
+            let at_ns = self.now_ns().saturating_add(delay_ns);
+            self.call_at(at_ns, Box::new(move || ready.lock_woken().push(waker)));
+        }
     }
 
     /// Forgets every task and event without running a destructor.
@@ -222,6 +259,7 @@ impl Core {
         state.paused.clear();
         drop(state);
         self.ready.take();
+        self.ready.take_crossing();
         self.note("crash", 0, 0);
     }
 
@@ -427,12 +465,24 @@ impl<T> Future for Completion<T> {
 /// Tasks woken since the round began.
 struct Ready {
     woken: Mutex<Vec<Arc<TaskWaker>>>,
+    /// Woken by a task of another shard, in the turn that runs.
+    crossing: Mutex<Vec<Arc<TaskWaker>>>,
+    /// The shard whose task runs, [`NO_SHARD`] for none.
+    running: AtomicU32,
 }
 
 impl Ready {
+    fn lock_woken(&self) -> MutexGuard<'_, Vec<Arc<TaskWaker>>> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self) -> Vec<Arc<TaskWaker>> {
-        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut woken)
+        std::mem::take(&mut self.lock_woken())
+    }
+
+    fn take_crossing(&self) -> Vec<Arc<TaskWaker>> {
+        let mut crossing = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut crossing)
     }
 }
 
@@ -447,8 +497,12 @@ impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
             let ready = Arc::clone(&self.ready);
-            let mut woken = ready.woken.lock().unwrap_or_else(PoisonError::into_inner);
-            woken.push(self);
+            let running = ready.running.load(Ordering::Relaxed);
+            let list = match running == NO_SHARD || running == u32::from(self.shard) {
+                true => &ready.woken,
+                false => &ready.crossing,
+            };
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(self);
         }
     }
 }
@@ -458,6 +512,9 @@ const MAIN: u64 = 0;
 
 /// The main future belongs to no shard and is never paused.
 const MAIN_SHARD: u16 = u16::MAX;
+
+/// No task runs.
+const NO_SHARD: u32 = u32::MAX;
 
 /// Wall clock at the start of a world: 2026-01-01 00:00 UTC.
 const WALL_START_MS: i64 = 1_767_225_600_000;

@@ -13,7 +13,7 @@
 pub use disk::SimDisk;
 pub use faults::{Delays, FaultPlan, FaultRule, Operation};
 pub use medium::Medium;
-pub use net::{NetOptions, SimStream};
+pub use net::{NetOptions, Network, SimStream};
 pub use random::Random;
 pub use recording::{Recorder, RecordingDisk};
 pub use trace::{RuleBroken, Trace};

@@ -82,18 +82,26 @@ enum Piece {
     End,
 }
 
-impl SimStream {
+/// Makes connections: a handle that tasks of a world may keep.
+#[derive(Clone)]
+pub struct Network {
+    core: Rc<Core>,
+}
+
+impl Network {
+    /// The network of a world.
+    #[must_use]
+    pub fn of(world: &World) -> Network {
+        Network { core: Rc::clone(world.core()) }
+    }
+
     /// Connects two ends; each is told the other's name.
     #[must_use]
-    pub fn pair(
-        world: &World,
-        options: NetOptions,
-        names: [&str; 2],
-    ) -> (Rc<SimStream>, Rc<SimStream>) {
+    pub fn pair(&self, options: NetOptions, names: [&str; 2]) -> (Rc<SimStream>, Rc<SimStream>) {
         let connection = Rc::new(Connection {
-            core: Rc::clone(world.core()),
+            core: Rc::clone(&self.core),
             options,
-            random: RefCell::new(Random::new(world.core().random())),
+            random: RefCell::new(Random::new(self.core.random())),
             reset: Cell::new(false),
             closed: Default::default(),
             pipes: Default::default(),
@@ -107,6 +115,18 @@ impl SimStream {
             })
         };
         (end(0), end(1))
+    }
+}
+
+impl SimStream {
+    /// Connects two ends; each is told the other's name.
+    #[must_use]
+    pub fn pair(
+        world: &World,
+        options: NetOptions,
+        names: [&str; 2],
+    ) -> (Rc<SimStream>, Rc<SimStream>) {
+        Network::of(world).pair(options, names)
     }
 
     /// Breaks the connection: what is on its way is lost, both ends get `ConnectionReset`.

@@ -84,6 +84,12 @@ impl World {
         self.core.set_pauses(pauses);
     }
 
+    /// Longest delay of a message between two shards, in nanoseconds; 0 at first. Half of them have
+    /// none. Messages of one sender to one receiver keep their order.
+    pub fn set_message_delay(&self, longest_ns: u64) {
+        self.core.set_message_delay(longest_ns);
+    }
+
     /// Moves the wall clock, not the monotonic one, by so many milliseconds.
     pub fn shift_wall_ms(&self, milliseconds: i64) {
         self.core.shift_wall(milliseconds);
@@ -258,6 +264,32 @@ mod tests {
         assert_eq!(runtime.wall_ms() - wall_ms, 3_600_000);
         world.shift_wall_ms(-5_000);
         assert_eq!(runtime.wall_ms() - wall_ms, 3_595_000);
+    }
+
+    #[test]
+    fn a_task_of_another_shard_is_woken_late() {
+        let world = World::new(9);
+        world.set_pauses(false);
+        world.set_message_delay(50_000_000);
+        let mut late = 0;
+        for _ in 0..40 {
+            let (sender, receiver) = (world.runtime(ShardId(0)), world.runtime(ShardId(1)));
+            let slot = crate::shard::event::Slot::new();
+            let filled = Rc::clone(&slot);
+            let arrived = Rc::new(Cell::new(None));
+            let (seen, clock) = (Rc::clone(&arrived), Rc::clone(&receiver));
+            receiver.spawn(Box::pin(async move {
+                slot.take().await;
+                seen.set(Some(clock.now()));
+            }));
+            world.run_for(1).expect("no stall");
+            let sent = world.now();
+            sender.spawn(Box::pin(async move { filled.fill(()) }));
+            world.run_for(60).expect("no stall");
+            let waited_ms = arrived.get().expect("it arrives").ms_since(sent);
+            late += u32::from(waited_ms >= 5);
+        }
+        assert!((8..32).contains(&late), "{late} of 40");
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub async fn boot(
     disk: Rc<dyn Disk>,
     runtimes: Vec<Rc<dyn Runtime>>,
     config: Arc<BrokerConfig>,
+    limits: MeshLimits,
     kernel_boot_id: String,
 ) -> Result<Cluster, String> {
     let data_dir = config.data_dir.clone();
@@ -79,7 +80,7 @@ pub async fn boot(
     });
     let image = Arc::new(image);
     let full = DiskFull::default();
-    let mailboxes = mesh::<Message>(config.shards, MeshLimits::default());
+    let mailboxes = mesh::<Message>(config.shards, limits);
     let mut partitions = recovered.partitions.into_iter();
     let mut shards = Vec::new();
     for (index, (mailbox, runtime)) in mailboxes.into_iter().zip(runtimes).enumerate() {

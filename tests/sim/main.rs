@@ -17,9 +17,13 @@ mod machine;
 mod oracle;
 mod recording;
 mod scenario;
+#[path = "../support/mod.rs"]
+mod support;
 mod transactions;
+mod txn;
 
-use std::panic::catch_unwind;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -28,20 +32,37 @@ use scenario::Counts;
 
 #[test]
 fn seeds_keep_every_promise() {
-    run_seeds(false, "seeds_keep_every_promise");
+    run_seeds("seeds_keep_every_promise", SEEDS, |seed| life(seed, false));
 }
 
 #[test]
 fn seeds_with_faults_keep_every_promise() {
-    run_seeds(true, "seeds_with_faults_keep_every_promise");
+    run_seeds("seeds_with_faults_keep_every_promise", SEEDS, |seed| life(seed, true));
 }
 
-fn run_seeds(with_faults: bool, test: &str) {
+/// What a life counts.
+trait Tally: Default + fmt::Debug + Send {
+    /// Adds what another life has counted.
+    fn add(&mut self, other: &Self);
+}
+
+impl Tally for Counts {
+    fn add(&mut self, other: &Counts) {
+        Counts::add(self, other);
+    }
+}
+
+/// Lives so many seeds, or those that the environment names; panics if any fails.
+fn run_seeds<C: Tally>(
+    test: &str,
+    seeds: u64,
+    life: impl Fn(u64) -> Result<C, String> + Sync + RefUnwindSafe,
+) -> C {
     let (first, count) = match number("RINGLOG_SIM_SEED") {
         Some(seed) => (seed, 1),
         None => {
             let first = number("RINGLOG_SIM_FIRST").unwrap_or(0);
-            (first, number("RINGLOG_SIM_SEEDS").unwrap_or(SEEDS))
+            (first, number("RINGLOG_SIM_SEEDS").unwrap_or(seeds))
         }
     };
     if std::env::var_os("RINGLOG_SIM_TRACE").is_some() {
@@ -51,7 +72,7 @@ fn run_seeds(with_faults: bool, test: &str) {
     let begun = Instant::now();
     let next = AtomicU64::new(first);
     let failures = Mutex::new(Vec::new());
-    let total = Mutex::new(Counts::default());
+    let total = Mutex::new(C::default());
     std::thread::scope(|scope| {
         for _ in 0..number("RINGLOG_SIM_THREADS").unwrap_or(1) {
             scope.spawn(|| {
@@ -61,7 +82,7 @@ fn run_seeds(with_faults: bool, test: &str) {
                     if seed >= first + count || failed >= FAILURES_MAX {
                         return;
                     }
-                    match life(seed, with_faults) {
+                    match unless_it_panics(|| life(seed)) {
                         Ok(counts) => {
                             total.lock().expect("no panic while locked").add(&counts);
                         }
@@ -83,6 +104,7 @@ fn run_seeds(with_faults: bool, test: &str) {
         println!("  RINGLOG_SIM_SEED={seed} cargo test --test sim {test}");
     }
     assert!(failures.is_empty(), "{} seeds failed", failures.len());
+    total
 }
 
 #[test]
@@ -95,10 +117,14 @@ fn a_seed_gives_the_same_run_twice() {
     }
 }
 
-/// One life; a panic of the code under test is a failure like any other.
 fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    match catch_unwind(|| scenario::run(seed, with_faults)) {
-        Ok(outcome) => outcome.map(|outcome| outcome.counts),
+    scenario::run(seed, with_faults).map(|outcome| outcome.counts)
+}
+
+/// One life; a panic of the code under test is a failure like any other.
+fn unless_it_panics<C>(life: impl FnOnce() -> Result<C, String> + UnwindSafe) -> Result<C, String> {
+    match catch_unwind(life) {
+        Ok(outcome) => outcome,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

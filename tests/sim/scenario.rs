@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ringlog::config::BrokerConfig;
 use ringlog::ids::ShardId;
+use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
 use ringlog::sim::{
     Delays, FaultPlan, FaultRule, Medium, Operation, Random, Recorder, RecordingDisk, SimDisk,
@@ -67,6 +68,10 @@ pub struct Machine {
     pub mix: Mix,
     pub durability: &'static str,
     pub counts: Counts,
+    /// Bounds of the queues between shards.
+    pub mesh: MeshLimits,
+    /// Further settings.
+    pub settings: Vec<(&'static str, String)>,
     /// Where everything that the next boots do is recorded.
     pub recorder: Option<Recorder>,
     with_faults: bool,
@@ -119,6 +124,8 @@ impl Machine {
             producers,
             mix,
             counts: Counts::default(),
+            mesh: MeshLimits::default(),
+            settings: Vec::new(),
             recorder: None,
             with_faults: false,
             kernel_boots: 0,
@@ -174,7 +181,7 @@ impl Machine {
     }
 
     /// Plans that one operation fails, or all of a kind from some time on.
-    fn plan_fault(&mut self) {
+    pub fn plan_fault(&mut self) {
         let (operation, path) = [
             (Operation::Write, "journal/rings"),
             (Operation::Write, "topics/"),
@@ -338,7 +345,7 @@ impl Machine {
     }
 
     /// Boots for so many steps and no further.
-    fn boot_for(&mut self, config: BrokerConfig, steps: u64) -> Result<(), String> {
+    pub fn boot_for(&mut self, config: BrokerConfig, steps: u64) -> Result<(), String> {
         let failed = Rc::new(RefCell::new(None));
         let (booting, seen) = (self.booting(config), Rc::clone(&failed));
         self.world.runtime(ShardId(0)).spawn(Box::pin(async move {
@@ -363,13 +370,16 @@ impl Machine {
         }
         let runtimes: Vec<Rc<dyn Runtime>> =
             (0..config.shards).map(|shard| self.world.runtime(ShardId(shard))).collect();
-        machine::boot(disk, runtimes, Arc::new(config), format!("kernel-{}", self.kernel_boots))
+        let kernel = format!("kernel-{}", self.kernel_boots);
+        machine::boot(disk, runtimes, Arc::new(config), self.mesh, kernel)
     }
 
     /// The configuration with a number of shards drawn anew.
     pub fn config(&mut self) -> BrokerConfig {
         let shards = 1 + self.random.below(3) as u16;
-        machine::config(DATA_DIR, shards, &self.ring, &[("durability", self.durability)])
+        let mut extra = vec![("durability", self.durability)];
+        extra.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
+        machine::config(DATA_DIR, shards, &self.ring, &extra)
     }
 }
 

@@ -17,6 +17,7 @@ use ringlog::batch::{
 };
 use ringlog::error_code::ErrorCode;
 use ringlog::ids::{Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicPartition};
+use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
 use ringlog::log::ProducerFacts;
 use ringlog::log::verification::{Verification, VerificationGuard};
@@ -536,7 +537,7 @@ fn booted(world: &World, disk: &SimDisk) -> Rc<Cluster> {
     let runtimes: Vec<Rc<dyn Runtime>> =
         (0..2).map(|shard| world.runtime(ShardId(shard))).collect();
     let disk: Rc<dyn Disk> = Rc::new(disk.clone());
-    let booting = machine::boot(disk, runtimes, config, "kernel".to_owned());
+    let booting = machine::boot(disk, runtimes, config, MeshLimits::default(), "kernel".to_owned());
     Rc::new(world.run_until(booting).expect("no stall").expect("a sound boot"))
 }
 

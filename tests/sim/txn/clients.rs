@@ -1,0 +1,619 @@
+//! Transactional producers of a simulated broker, of both protocol levels.
+//!
+//! Owns what a producer process knows: it outlives the broker's crashes, and sends again whatever
+//! has no answer until it has one. Requests are lost, sent twice and late, on other connections;
+//! processes die and are replaced, and the old one may go on as a zombie. A producer before KIP-890
+//! whose request may still be under way raises its epoch before its next transaction, as only that
+//! keeps an old request out of it; the newer protocol needs no such care. Must never hold a borrow
+//! over an await, nor commit what was not all answered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{
+    InitProducerIdRequest, ProduceRequest, ProducerId as WireProducerId,
+};
+use kafka_protocol::protocol::Request;
+use ringlog::batch::BatchBuilder;
+use ringlog::batch::compression::CompressionTarget;
+use ringlog::error_code::ErrorCode;
+use ringlog::ids::{Offset, ProducerEpoch, ProducerId};
+use ringlog::io::{Monotonic, Runtime};
+use ringlog::sim::checker::{AttemptId, RecordId, Session};
+use ringlog::sim::{Network, Random};
+
+use super::oracle::{Ended, Oracle, TxnNo};
+use super::wire::Wire;
+use super::{PARTITIONS, TOPIC, group_of};
+use crate::machine::Cluster;
+use crate::support::client::request_frame;
+use crate::support::requests::Topic;
+use crate::support::transactions::{
+    Identity, add_offsets, add_partitions, end_txn, transactional_id, txn_offset_commit,
+};
+
+/// What all clients of one boot share.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub cluster: Rc<Cluster>,
+    pub network: Network,
+    pub oracle: Rc<RefCell<Oracle>>,
+    /// The storage has a fault, or the broker is stopping: refusals are no surprise.
+    pub may_fail: Rc<Cell<bool>>,
+    /// Ids that nobody uses are forgotten soon.
+    pub ids_expire: bool,
+}
+
+/// One producer process.
+#[derive(Clone)]
+pub struct Producer {
+    strict: bool,
+    identity: Identity,
+    /// Number of the InitProducerId that made it.
+    init: u64,
+    timeout_ms: u64,
+    next_sequence: BTreeMap<i32, i32>,
+    /// A request of this epoch may still be under way, and the protocol cannot tell.
+    doubtful: bool,
+    current: Option<Current>,
+}
+
+/// A transaction of a producer.
+#[derive(Clone)]
+struct Current {
+    no: TxnNo,
+    began: Monotonic,
+    added: BTreeSet<i32>,
+    unanswered: Vec<Sent>,
+    offsets: Offsets,
+    doomed: bool,
+    /// EndTxn was asked for: commit or abort.
+    end: Option<bool>,
+    tries: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Offsets {
+    None,
+    Unanswered,
+    Taken,
+}
+
+#[derive(Clone)]
+struct Sent {
+    index: i32,
+    attempt: AttemptId,
+    records: Vec<RecordId>,
+    set: Bytes,
+}
+
+/// A producer, whether alive or dead, in its place.
+pub type Place = Rc<RefCell<Option<Producer>>>;
+
+/// Whoever runs a producer.
+pub struct Client {
+    pub around: Surroundings,
+    pub runtime: Rc<dyn Runtime>,
+    pub random: Random,
+    /// Number of its transactional id.
+    pub id: usize,
+    pub place: Place,
+    /// Its place was taken by another process.
+    pub is_zombie: bool,
+    pub wire: Option<Wire>,
+    /// A copy of the last request is under way.
+    pub copied: bool,
+}
+
+/// What to make of a code.
+enum Sense {
+    Good,
+    Later,
+    Refused,
+}
+
+fn sense(code: i16) -> Sense {
+    match code {
+        0 => Sense::Good,
+        6 | 7 | 13 | 14 | 15 | 16 | 19 | 20 | 51 | 56 => Sense::Later,
+        _ => Sense::Refused,
+    }
+}
+
+impl Client {
+    /// Goes on for so many steps.
+    pub async fn run(mut self, steps: u64) {
+        for _ in 0..steps {
+            if self.is_zombie && self.place.borrow().is_none() {
+                return;
+            }
+            self.step().await;
+        }
+    }
+
+    async fn step(&mut self) {
+        let producer = self.place.borrow().clone();
+        let Some(producer) = producer else { return self.init(None).await };
+        let Some(current) = producer.current.clone() else {
+            return self.between(producer).await;
+        };
+        if let Some(commit) = current.end {
+            return self.end(producer, current.no, commit).await;
+        }
+        if current.doomed {
+            return match self.random.below(4) {
+                0 => self.die(),
+                _ => self.decide(false),
+            };
+        }
+        if !current.unanswered.is_empty() {
+            return self.produce(producer, current).await;
+        }
+        if current.offsets == Offsets::Unanswered {
+            return self.commit_offsets(producer, current).await;
+        }
+        match self.random.below(100) {
+            0..45 => self.add_batches(&producer, &current),
+            45..58 if current.offsets == Offsets::None => self.want_offsets(),
+            45..78 if self.around.oracle.borrow().has_anything(current.no) => self.decide(true),
+            78..88 => self.abort(&producer, &current),
+            88..90 => self.die(),
+            _ => self.pause().await,
+        }
+    }
+
+    async fn between(&mut self, producer: Producer) {
+        if producer.doubtful {
+            return self.init(Some(producer.identity)).await;
+        }
+        match self.random.below(100) {
+            0..4 => self.die(),
+            4..14 => self.pause().await,
+            14..18 if self.around.oracle.borrow().counts.transactions > 0 => {
+                self.init(Some(producer.identity)).await;
+            }
+            _ => {
+                let no = self.around.oracle.borrow_mut().begin(self.id);
+                let current = Current {
+                    no,
+                    began: self.runtime.now(),
+                    added: BTreeSet::new(),
+                    unanswered: Vec::new(),
+                    offsets: Offsets::None,
+                    doomed: false,
+                    end: None,
+                    tries: 0,
+                };
+                self.say(|| format!("begins {} as {:?}", no.0, producer.identity));
+                self.change(|producer| producer.current = Some(current));
+            }
+        }
+    }
+
+    /// The process dies; it may go on all the same, as a zombie beside the one that replaces it.
+    fn die(&mut self) {
+        let old = self.place.borrow_mut().take();
+        self.wire = None;
+        if self.is_zombie || !self.random.chance(1, 2) {
+            return;
+        }
+        self.around.oracle.borrow_mut().counts.zombies += 1;
+        let zombie = Client {
+            around: self.around.clone(),
+            runtime: Rc::clone(&self.runtime),
+            random: self.random.fork(),
+            id: self.id,
+            place: Rc::new(RefCell::new(old)),
+            is_zombie: true,
+            wire: None,
+            copied: false,
+        };
+        let steps = 1 + self.random.below(12);
+        self.runtime.spawn(Box::pin(zombie.run(steps)));
+    }
+
+    async fn init(&mut self, expected: Option<Identity>) {
+        let strict = match self.place.borrow().as_ref() {
+            Some(producer) => producer.strict,
+            None => self.random.chance(1, 2),
+        };
+        let timeout_ms = [150, 400, TIMEOUT_MS_MAX][self.random.index(3)];
+        let mut request = InitProducerIdRequest::default()
+            .with_transactional_id(Some(transactional_id(&self.name())))
+            .with_transaction_timeout_ms(timeout_ms as i32);
+        if let Some(Identity { id, epoch }) = expected {
+            request = request.with_producer_id(WireProducerId(id)).with_producer_epoch(epoch);
+        }
+        let number = self.around.oracle.borrow_mut().init_sent(self.id);
+        let answer = self.ask(if strict { 5 } else { 4 }, &request).await;
+        if self.copied {
+            self.around.oracle.borrow_mut().init_sent(self.id);
+        }
+        let Some(answer) = answer else { return self.pause().await };
+        self.around.oracle.borrow_mut().init_answered(self.id, number);
+        match sense(answer.error_code) {
+            Sense::Good => {}
+            Sense::Later => return self.pause().await,
+            // Another process has taken over, or a restart has forgotten the epoch before.
+            Sense::Refused if expected.is_some() => return self.die(),
+            Sense::Refused => {
+                let code = answer.error_code;
+                return self.violated(format!("InitProducerId is refused with {code}"));
+            }
+        }
+        let identity = Identity { id: answer.producer_id.0, epoch: answer.producer_epoch };
+        self.say(|| format!("is {identity:?}, expected {expected:?}, strict: {strict}"));
+        self.place.replace(Some(Producer {
+            strict,
+            identity,
+            init: number,
+            timeout_ms,
+            next_sequence: BTreeMap::new(),
+            doubtful: false,
+            current: None,
+        }));
+    }
+
+    fn decide(&mut self, commit: bool) {
+        self.change_current(|current| current.end = Some(commit));
+    }
+
+    /// Nothing is to become of it. Before KIP-890 there is nothing to end where nothing was added.
+    fn abort(&mut self, producer: &Producer, current: &Current) {
+        let nothing = current.added.is_empty() && current.offsets == Offsets::None;
+        match nothing && !producer.strict {
+            true => self.change(|producer| producer.current = None),
+            false => self.decide(false),
+        }
+    }
+
+    fn add_batches(&mut self, producer: &Producer, current: &Current) {
+        let first = self.random.index(PARTITIONS as usize) as i32;
+        let several = 1 + self.random.below(3) as i32;
+        for step in 0..several.min(PARTITIONS) {
+            let index = (first + step) % PARTITIONS;
+            let count = 1 + self.random.index(3);
+            let sequence = producer.next_sequence.get(&index).copied().unwrap_or(0);
+            let Identity { id, epoch } = producer.identity;
+            let session = Session(id.cast_unsigned() << 16 | u64::from(epoch.cast_unsigned()));
+            let (attempt, records) =
+                self.around.oracle.borrow_mut().sending(Some(current.no), Some(session), index, count);
+            let builder = BatchBuilder::new(CompressionTarget::Producer)
+                .producer(ProducerId(id), ProducerEpoch(epoch), sequence)
+                .transactional();
+            let set = filled(builder, &records, self.runtime.wall_ms(), &mut self.random);
+            self.change(|producer| {
+                producer.next_sequence.insert(index, sequence + count as i32);
+            });
+            let sent = Sent { index, attempt, records, set };
+            self.change_current(|current| current.unanswered.push(sent));
+        }
+    }
+
+    /// Sends what has no answer.
+    async fn produce(&mut self, producer: Producer, current: Current) {
+        if !producer.strict {
+            let missing: Vec<i32> = current
+                .unanswered
+                .iter()
+                .map(|sent| sent.index)
+                .filter(|index| !current.added.contains(index))
+                .collect();
+            if !missing.is_empty() {
+                return self.add(producer, current, missing).await;
+            }
+        }
+        let version = match producer.strict {
+            true => 12,
+            false => [9, 11][self.random.index(2)],
+        };
+        let data = current.unanswered.iter().map(|sent| {
+            PartitionProduceData::default()
+                .with_index(sent.index)
+                .with_records(Some(sent.set.clone()))
+        });
+        let topic = TopicProduceData::default()
+            .with_name(Topic::named(TOPIC).wire_name())
+            .with_partition_data(data.collect());
+        let request = ProduceRequest::default()
+            .with_transactional_id(Some(transactional_id(&self.name())))
+            .with_acks(-1)
+            .with_timeout_ms(5_000)
+            .with_topic_data(vec![topic]);
+        if producer.strict {
+            // The request itself adds them, as soon as it is sent.
+            let asked: Vec<i32> = current.unanswered.iter().map(|sent| sent.index).collect();
+            self.change_current(|current| current.added.extend(asked));
+        }
+        let Some(answer) = self.ask(version, &request).await else { return self.again().await };
+        for partition in &answer.responses[0].partition_responses {
+            let sent = current.unanswered.iter().find(|sent| sent.index == partition.index);
+            let sent = sent.expect("an answer for each partition").clone();
+            match sense(partition.error_code) {
+                Sense::Good => {
+                    let base = Offset(partition.base_offset);
+                    self.around.oracle.borrow_mut().acked(sent.attempt, &sent.records, base);
+                    self.change_current(|current| {
+                        current.unanswered.retain(|other| other.index != sent.index);
+                    });
+                }
+                Sense::Later => {}
+                Sense::Refused => self.refused("Produce", partition.error_code),
+            }
+        }
+        let left = self.current().is_some_and(|current| !current.unanswered.is_empty());
+        if left {
+            self.again().await;
+        }
+    }
+
+    async fn add(&mut self, producer: Producer, current: Current, missing: Vec<i32>) {
+        let partitions: Vec<(&str, i32)> = missing.iter().map(|&index| (TOPIC, index)).collect();
+        let request = add_partitions(3, &self.name(), producer.identity, &partitions);
+        // From now on it may be open.
+        self.change_current(|current| current.tries += 1);
+        let Some(answer) = self.ask(3, &request).await else { return self.again().await };
+        let topic = &answer.results_by_topic_v3_and_below[0];
+        match sense(topic.results_by_partition[0].partition_error_code) {
+            Sense::Good => self.change_current(|current| current.added.extend(missing)),
+            Sense::Later => self.again().await,
+            Sense::Refused => {
+                let code = topic.results_by_partition[0].partition_error_code;
+                self.say(|| format!("{} cannot be added to", current.no.0));
+                self.refused("AddPartitionsToTxn", code);
+            }
+        }
+    }
+
+    fn want_offsets(&mut self) {
+        self.change_current(|current| current.offsets = Offsets::Unanswered);
+    }
+
+    async fn commit_offsets(&mut self, producer: Producer, current: Current) {
+        let group = group_of(self.id);
+        if !producer.strict {
+            let request = add_offsets(&self.name(), producer.identity, &group);
+            let Some(answer) = self.ask(3, &request).await else { return self.again().await };
+            match sense(answer.error_code) {
+                Sense::Good => {}
+                Sense::Later => return self.again().await,
+                Sense::Refused => return self.refused("AddOffsetsToTxn", answer.error_code),
+            }
+        }
+        let value = self.around.oracle.borrow_mut().offsets_sent(current.no);
+        let index = self.id as i32 % PARTITIONS;
+        let offsets = [(index, value)];
+        let request =
+            txn_offset_commit(&self.name(), producer.identity, &group, TOPIC, &offsets);
+        let version = if producer.strict { 5 } else { [3, 4][self.random.index(2)] };
+        let Some(answer) = self.ask(version, &request).await else { return self.again().await };
+        let code = answer.topics[0].partitions[0].error_code;
+        match sense(code) {
+            Sense::Good => {
+                self.around.oracle.borrow_mut().offsets_acked(current.no);
+                self.change_current(|current| current.offsets = Offsets::Taken);
+            }
+            Sense::Later => self.again().await,
+            Sense::Refused => self.refused("TxnOffsetCommit", code),
+        }
+    }
+
+    async fn end(&mut self, producer: Producer, no: TxnNo, commit: bool) {
+        let version = match producer.strict {
+            true => 5,
+            false => [2, 4][self.random.index(2)],
+        };
+        self.around.oracle.borrow_mut().ending(no, commit);
+        self.say(|| format!("ends {}, commit: {commit}", no.0));
+        let request = end_txn(&self.name(), producer.identity, commit);
+        let Some(answer) = self.ask(version, &request).await else {
+            self.around.oracle.borrow_mut().ended(no, commit, Ended::Unknown);
+            return self.pause().await;
+        };
+        let code = answer.error_code;
+        self.say(|| format!("{} is answered {code}", no.0));
+        match sense(code) {
+            Sense::Good => {
+                self.around.oracle.borrow_mut().ended(no, commit, Ended::Done);
+                let next = Identity { id: answer.producer_id.0, epoch: answer.producer_epoch };
+                self.change(|producer| producer.is_over(next));
+            }
+            Sense::Later => {
+                self.around.oracle.borrow_mut().ended(no, commit, Ended::Unknown);
+                self.pause().await;
+            }
+            Sense::Refused => {
+                self.around.oracle.borrow_mut().ended(no, commit, Ended::Refused);
+                self.refused("EndTxn", code);
+                // The newer protocol goes on by an abort, which answers what it is now.
+                match producer.strict && commit && self.random.chance(1, 2) {
+                    true => self.decide(false),
+                    false => self.die(),
+                }
+            }
+        }
+    }
+
+    /// A refusal that no retry mends. A producer that nobody has fenced gets none.
+    fn refused(&mut self, what: &str, code: i16) {
+        self.around.oracle.borrow_mut().counts.refusals += 1;
+        self.say(|| format!("{what} is refused with {code}"));
+        let Some(producer) = self.place.borrow().clone() else { return };
+        let Some(current) = &producer.current else { return };
+        let timed_out = self.runtime.now() >= current.began.plus_ms(producer.timeout_ms);
+        let expired = self.around.ids_expire && code == ErrorCode::InvalidProducerIdMapping.code();
+        // Of a transaction that is given up it may be another's refusal.
+        let excused = timed_out || expired || producer.doubtful || current.doomed;
+        let is_newest = self.around.oracle.borrow().is_newest(self.id, producer.init);
+        if is_newest && !excused && !self.around.may_fail.get() {
+            let (no, identity) = (current.no.0, producer.identity);
+            self.violated(format!(
+                "{what} of transaction {no} of {identity:?}, whom nobody has fenced, is refused \
+                 with {code}"
+            ));
+        }
+        self.change_current(|current| current.doomed = true);
+    }
+
+    /// Sends again, after a while and not for ever.
+    async fn again(&mut self) {
+        self.change_current(|current| {
+            current.tries += 1;
+            current.doomed |= current.tries > TRIES_MAX;
+        });
+        self.pause().await;
+    }
+
+    /// Sends a request and waits for its answer, as long as patience lasts.
+    async fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
+        self.copied = false;
+        if self.random.chance(1, 20) {
+            self.send_copy(version, request);
+        }
+        if self.wire.is_none() || self.random.chance(1, 15) {
+            let shards = &self.around.cluster.shards;
+            let shard = &shards[self.random.index(shards.len())];
+            self.wire = Some(Wire::connect(&self.around.network, shard));
+        }
+        let patience_us = match self.random.chance(1, 20) {
+            true => self.random.below(6_000),
+            false => PATIENCE_MS * 1_000,
+        };
+        let deadline = Monotonic(self.runtime.now().0 + patience_us * 1_000);
+        let mut wire = self.wire.take()?;
+        let answer = {
+            let called = wire.call(version, request);
+            let tired = async {
+                self.runtime.sleep_until(deadline).await;
+                None
+            };
+            futures_lite::future::or(called, tired).await
+        };
+        match answer {
+            Some(answer) => {
+                self.wire = Some(wire);
+                Some(answer)
+            }
+            None => {
+                self.around.oracle.borrow_mut().counts.lost_answers += 1;
+                self.say(|| format!("has no answer to API {} v{version}", R::KEY));
+                self.doubt();
+                None
+            }
+        }
+    }
+
+    /// The same request, once more and later, on a connection of its own; nobody waits for it.
+    fn send_copy<R: Request>(&mut self, version: i16, request: &R) {
+        self.copied = true;
+        self.around.oracle.borrow_mut().counts.copies += 1;
+        self.say(|| format!("sends API {} v{version} twice", R::KEY));
+        self.doubt();
+        let frame = request_frame(version, 1, Some("copy"), request);
+        let longest_ms = [1, 10, 200][self.random.index(3)];
+        let due = self.runtime.now().plus_ms(self.random.below(longest_ms));
+        let shards = &self.around.cluster.shards;
+        let shard = Rc::clone(&shards[self.random.index(shards.len())]);
+        let (network, runtime) = (self.around.network.clone(), Rc::clone(&self.runtime));
+        self.runtime.spawn(Box::pin(async move {
+            runtime.sleep_until(due).await;
+            let mut wire = Wire::connect(&network, &shard);
+            if wire.send(&frame).await.is_some() {
+                wire.receive().await;
+            }
+        }));
+    }
+
+    fn doubt(&mut self) {
+        self.change(|producer| producer.doubtful |= !producer.strict);
+    }
+
+    async fn pause(&mut self) {
+        let pause_ms = match self.random.below(20) {
+            0 => 50 + self.random.below(300),
+            1..4 => self.random.below(40),
+            _ => self.random.below(4),
+        };
+        self.runtime.sleep_until(self.runtime.now().plus_ms(pause_ms)).await;
+    }
+
+    fn name(&self) -> String {
+        format!("id-{}", self.id)
+    }
+
+    fn current(&self) -> Option<Current> {
+        self.place.borrow().as_ref().and_then(|producer| producer.current.clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Producer)) {
+        if let Some(producer) = self.place.borrow_mut().as_mut() {
+            change(producer);
+        }
+    }
+
+    fn change_current(&self, change: impl FnOnce(&mut Current)) {
+        self.change(|producer| {
+            if let Some(current) = &mut producer.current {
+                change(current);
+            }
+        });
+    }
+
+    fn violated(&self, what: String) {
+        self.around.oracle.borrow_mut().violated(format!("{}: {what}", self.name()));
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        let zombie = if self.is_zombie { " (zombie)" } else { "" };
+        let at_us = self.runtime.now().0 / 1_000;
+        let line = format!("{at_us} {}{zombie} {}", self.name(), what());
+        self.around.oracle.borrow_mut().trace(line);
+    }
+}
+
+impl Producer {
+    /// Its transaction has ended; the answer says who it is now, if the protocol has a word for it.
+    fn is_over(&mut self, next: Identity) {
+        let Some(current) = self.current.take() else { return };
+        if self.strict {
+            self.identity = next;
+            self.next_sequence.clear();
+        } else {
+            self.doubtful |= !current.unanswered.is_empty() || current.doomed;
+        }
+    }
+
+    /// The broker's clock has moved: nobody can say when its transaction times out.
+    pub fn excuse(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.began = Monotonic(0);
+        }
+    }
+}
+
+/// A batch of these records.
+pub fn filled(
+    mut builder: BatchBuilder,
+    records: &[RecordId],
+    now_ms: i64,
+    random: &mut Random,
+) -> Bytes {
+    for record in records {
+        let mut value = record.0.to_be_bytes().to_vec();
+        value.resize(8 + random.index(300), 0x5a);
+        builder.push(now_ms, None, Some(&value), &[]);
+    }
+    Bytes::from(builder.finish())
+}
+
+/// Longest timeout of a transaction.
+pub const TIMEOUT_MS_MAX: u64 = 3_000;
+
+/// How long an answer is waited for.
+const PATIENCE_MS: u64 = 8_000;
+
+/// Attempts after which a transaction is given up.
+const TRIES_MAX: u32 = 40;
