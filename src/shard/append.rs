@@ -310,6 +310,7 @@ pub fn begin_verification(shard: &Shard, part: &VerifyPart) -> Result<Verificati
     let forgotten = log.verifications_forgotten() - forgotten;
     shard.metrics.limit_reached_often(Limit::VerificationsPerPartition, forgotten);
     if begun == Err(ErrorCode::InvalidProducerEpoch) {
+        partition.metrics.add(|of| &of.produce_requests, 1);
         partition.metrics.add(|of| &of.producer_fenced, 1);
         partition.metrics.add(|of| &of.failed_produce_requests, 1);
     }

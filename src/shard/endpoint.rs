@@ -45,11 +45,14 @@ impl Endpoint {
         self.serving.set(true);
     }
 
-    /// Whether clients may be sent here, and if not, why.
-    fn readiness(&self) -> Result<(), &'static str> {
+    /// Whether clients may be sent here, and if not, why; known by `deadline`.
+    ///
+    /// # Errors
+    /// The reason, as it is answered.
+    pub async fn readiness(&self, deadline: Monotonic) -> Result<(), &'static str> {
         match self.shard.get() {
             Some(shard) if shard.is_stopping() => Err("stopping\n"),
-            Some(_) if self.serving.get() => Ok(()),
+            Some(shard) if self.serving.get() => soundness(shard, deadline).await,
             _ => Err("starting\n"),
         }
     }
@@ -105,7 +108,7 @@ async fn answer(endpoint: &Rc<Endpoint>, stream: &Rc<dyn Stream>, deadline: Mono
             }
             (status, PLAIN_TYPE, vec![Bytes::from(format!("{}\n", status.text()))])
         }
-        Head::Asks(Page::Ready) => match endpoint.readiness() {
+        Head::Asks(Page::Ready) => match endpoint.readiness(deadline).await {
             Ok(()) => (Status::Ok, PLAIN_TYPE, vec![Bytes::from_static(b"ready\n")]),
             Err(why) => (Status::Unavailable, PLAIN_TYPE, vec![Bytes::from_static(why.as_bytes())]),
         },
@@ -135,6 +138,24 @@ async fn read_request(stream: &Rc<dyn Stream>) -> Option<Head> {
             head => return Some(head),
         }
     }
+}
+
+/// Whether every shard answers, and takes records as far as its storage goes. A full disk passes,
+/// and is no reason to send clients elsewhere.
+async fn soundness(shard: &Rc<Shard>, deadline: Monotonic) -> Result<(), &'static str> {
+    for id in (0..shard.context.shards).map(ShardId) {
+        let late = async {
+            shard.runtime.sleep_until(deadline).await;
+            None
+        };
+        let reply = async { Some(shard.ask(id, Operation::IsSound).await) };
+        match futures_lite::future::or(reply, late).await {
+            Some(Reply::Done(true)) => {}
+            Some(_) => return Err("the storage has failed: records are refused\n"),
+            None => return Err("a shard does not answer\n"),
+        }
+    }
+    Ok(())
 }
 
 /// Samples of all shards, as text.

@@ -210,6 +210,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::LogSizes => Reply::LogSizes(
             shard.partitions().iter().map(|partition| partition.log_size()).collect(),
         ),
+        Operation::IsSound => Reply::Done(shard.check_sound().is_ok()),
         Operation::Metrics => Reply::Metrics(Box::new(scrape::take(shard).await)),
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
@@ -237,6 +238,7 @@ fn lane_of(operation: &Operation) -> Lane {
         | Operation::WriteMarkers(_)
         | Operation::Transaction(_)
         | Operation::Metrics
+        | Operation::IsSound
         | Operation::Catalog(_)
         | Operation::Publish(_)
         | Operation::DropTopic(_)

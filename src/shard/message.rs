@@ -99,6 +99,8 @@ pub enum Operation {
     LogSizes,
     /// Tell everything that is counted.
     Metrics,
+    /// Say whether the storage is sound, so that records can be taken.
+    IsSound,
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.

@@ -7,6 +7,7 @@ use ringlog::error_code::ErrorCode;
 use ringlog::ids::{Offset, TopicPartition};
 use ringlog::log::layout;
 use ringlog::shard::Shard;
+use ringlog::shard::endpoint::Endpoint;
 use ringlog::shard::message::{Operation, Reply};
 use ringlog::shard::partition::Availability;
 use ringlog::sim::Operation as DiskOperation;
@@ -66,17 +67,34 @@ fn restart_and_check(machine: &mut Machine) -> Rc<Cluster> {
     cluster
 }
 
+/// What a probe of the metrics endpoint is told.
+fn readiness(machine: &Machine, front: &Rc<Shard>) -> Result<(), &'static str> {
+    let endpoint = Endpoint::new(Rc::clone(&front.runtime));
+    let deadline = front.runtime.now().plus_ms(5_000);
+    let asked = async {
+        assert_eq!(endpoint.readiness(deadline).await, Err("starting\n"));
+        endpoint.attach(front);
+        assert_eq!(endpoint.readiness(deadline).await, Err("starting\n"));
+        endpoint.serve_from_now_on();
+        endpoint.readiness(deadline).await
+    };
+    machine.world.run_until(asked).expect("no stall")
+}
+
 #[test]
 fn a_failed_journal_write_ends_appends_of_its_shard_and_nothing_else() {
     for seed in 0..5 {
         let (mut machine, cluster) = prepared(seed);
         let tp = machine.oracle.borrow().usable()[0];
         let front = Rc::clone(&cluster.shards[0]);
+        assert_eq!(readiness(&machine, &front), Ok(()));
         let owner = front.owner(tp).expect("an owner");
         machine.disk.plan(|plan| {
             plan.fail_once(DiskOperation::Write, &format!("journal/rings/{owner}."), 0);
         });
         assert_eq!(append(&mut machine, &cluster, tp), Err(ErrorCode::KafkaStorageError));
+        let failed = Err("the storage has failed: records are refused\n");
+        assert_eq!(readiness(&machine, &front), failed, "seed {seed}");
         let usable = machine.oracle.borrow().usable();
         for other in usable {
             let broken = front.owner(other) == Some(owner);

@@ -5,11 +5,14 @@
 //! stops waiting) leaves the request where it is: the broker may still do it. An answer that cannot
 //! be decoded is a panic.
 
+use std::net::Ipv4Addr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::protocol::Request;
 use ringlog::io::Stream;
+use ringlog::shard::quota::{ConnectionLimits, ConnectionQuota};
 use ringlog::shard::{Shard, connection};
 use ringlog::sim::{NetOptions, Network, SimStream};
 
@@ -26,7 +29,11 @@ impl Wire {
     /// Connects to a shard.
     pub fn connect(network: &Network, shard: &Rc<Shard>) -> Wire {
         let (near, far) = network.pair(NetOptions::default(), ["client", "broker"]);
-        connection::spawn(shard, far);
+        let quota = Arc::<ConnectionQuota>::default();
+        let limits = ConnectionLimits::of(&shard.context.config);
+        let address = Ipv4Addr::LOCALHOST.into();
+        let place = quota.take(address, &limits).expect("the first of all");
+        connection::spawn(shard, far, place);
         Wire { stream: near, buffer: BytesMut::new(), next_correlation_id: 1 }
     }
 
