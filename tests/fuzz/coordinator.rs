@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ringlog::coordinator::group::record::{GroupRecord, OffsetKey, OffsetValue};
 use ringlog::coordinator::record::transaction::{read_key, read_value, value_bytes};
-use ringlog::coordinator::txn::state::Metadata;
-use ringlog::ids::{ProducerId, TopicId};
+use ringlog::coordinator::txn::state::{Metadata, State};
+use ringlog::ids::{ProducerEpoch, ProducerId, TopicId};
 
 use crate::allocation::within;
 use crate::run;
@@ -58,8 +58,12 @@ fn records_of_transaction_state() {
     run("transaction records", |choices| {
         let producer = ProducerId(choices.number() as i64 >> 1);
         let mut metadata = Metadata::new(producer, 60_000, 1_000);
+        metadata.producer.epoch = ProducerEpoch(choices.byte().into());
         for _ in 0..choices.below(5) {
             metadata.partitions.push((text(choices), choices.byte().into()));
+        }
+        if !metadata.partitions.is_empty() {
+            metadata.state = State::Ongoing;
         }
         let version = i16::from(choices.byte() % 2);
         let mut value = value_bytes(&metadata, version);

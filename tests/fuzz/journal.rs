@@ -61,7 +61,8 @@ fn block(choices: &mut Choices<'_>, sequence: u64, position: u64) -> Vec<u8> {
         match entry {
             Some(entry) => used = put_control(&mut buffer, used, &entry),
             None => {
-                let content = choices.bytes(200);
+                let mut content = choices.bytes(200);
+                content.push(choices.byte());
                 let entry = BatchEntry::whole(tp, 1_000, content.len() as u32);
                 let range = put_batch(&mut buffer, used, &entry);
                 buffer[range.clone()].copy_from_slice(&content);

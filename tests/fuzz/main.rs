@@ -24,7 +24,7 @@ use std::time::Instant;
 use sample::Choices;
 
 /// Inputs of each target unless the environment says otherwise.
-const ROUNDS: usize = 3_000;
+const ROUNDS: usize = 15_000;
 
 /// Longest input that choices are taken from.
 const INPUT_BYTES_MAX: usize = 1_024;
