@@ -56,7 +56,7 @@ fn records_of_consumer_offsets() {
 #[test]
 fn records_of_transaction_state() {
     run("transaction records", |choices| {
-        let producer = ProducerId(choices.number() as i64 >> 1);
+        let producer = ProducerId((choices.number() >> 1).cast_signed());
         let mut metadata = Metadata::new(producer, 60_000, 1_000);
         metadata.producer.epoch = ProducerEpoch(choices.byte().into());
         for _ in 0..choices.below(5) {
