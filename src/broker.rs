@@ -16,14 +16,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use accept::Doors;
 
+use crate::config::HostPort;
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
 use crate::crash;
 use crate::ids::{JournalSequence, ShardId};
-use crate::io::Disk;
 use crate::io::buffers::Home;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::GlommioDisk;
+use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
+use crate::io::{Disk, Runtime};
 use crate::journal::manifest;
 use crate::limits::DRAIN_MS;
 use crate::metadata::Image;
@@ -32,6 +34,7 @@ use crate::metadata::store::CatalogStore;
 use crate::preflight;
 use crate::recovery::Recovered;
 use crate::shard::build::{self, CATALOG, RESERVE, Started};
+use crate::shard::endpoint::Endpoint;
 use crate::shard::message::Message;
 use crate::shard::quota::ConnectionQuota;
 use crate::shard::space::DiskFull;
@@ -89,6 +92,9 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
         config,
     });
     print_start(&context, &started.recovered);
+    if let Some(address) = listeners.metrics.as_ref().and_then(|socket| socket.local_addr().ok()) {
+        say(&format!("metrics http://{address}/metrics, readiness http://{address}/ready"));
+    }
     let descriptors = preflight::Descriptors::share(cleared.open_files, context.shards);
     serve(&context, started, listeners, &descriptors)
 }
@@ -139,6 +145,7 @@ fn taken_bytes(data_dir: &Path) -> u64 {
 struct Listeners {
     sockets: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
+    metrics: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -164,14 +171,16 @@ impl Listeners {
     }
 }
 
-fn listen(config: &BrokerConfig, image: &Image) -> Result<Listeners, BrokerError> {
-    let wanted = config.listen_address();
+fn resolve(wanted: &HostPort) -> Result<SocketAddr, BrokerError> {
     let resolved = (wanted.host.as_str(), wanted.port)
         .to_socket_addrs()
         .map_err(|error| BrokerError(format!("cannot resolve {}: {error}", wanted.host)))?
         .next();
-    let first =
-        resolved.ok_or_else(|| BrokerError(format!("{} resolves to no address", wanted.host)))?;
+    resolved.ok_or_else(|| BrokerError(format!("{} resolves to no address", wanted.host)))
+}
+
+fn listen(config: &BrokerConfig, image: &Image) -> Result<Listeners, BrokerError> {
+    let first = resolve(&config.listen_address())?;
     let mut sockets = vec![preflight::listen(first).map_err(BrokerError::from)?];
     if config.advertise == Advertise::PerCore && config.shards > 1 {
         let extra = usize::from(config.shards) - 1;
@@ -182,7 +191,11 @@ fn listen(config: &BrokerConfig, image: &Image) -> Result<Listeners, BrokerError
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()
         .map_err(BrokerError::from)?;
-    Ok(Listeners { sockets, addresses })
+    let metrics = match config.metrics_address() {
+        Some(wanted) => Some(preflight::listen(resolve(&wanted)?).map_err(BrokerError::from)?),
+        None => None,
+    };
+    Ok(Listeners { sockets, addresses, metrics })
 }
 
 /// Ports of the shards after the first: those of the last start, or the first free block.
@@ -263,6 +276,8 @@ struct Seed {
     first_sequence: JournalSequence,
     full: DiskFull,
     together: Arc<Together>,
+    /// Listener of the metrics endpoint, on shard 0.
+    metrics: Option<TcpListener>,
     doors: Doors,
     segment_files: usize,
 }
@@ -293,6 +308,7 @@ fn serve(
         mailboxes.iter().map(Mailbox::outside_sender).collect();
     let addresses = listeners.addresses.clone();
     let mut sockets = listeners.sockets.into_iter();
+    let mut metrics = listeners.metrics;
     let mut partitions = started.recovered.partitions.into_iter();
     let seeds: Vec<Seed> = mailboxes
         .into_iter()
@@ -305,6 +321,7 @@ fn serve(
             first_sequence: started.recovered.first_sequence,
             full: full.clone(),
             together: Arc::clone(&together),
+            metrics: metrics.take(),
             doors: doors.clone(),
             segment_files: descriptors.segment_files,
         })
@@ -343,13 +360,21 @@ fn watch_signals(stoppers: Vec<OutsideSender<Message>>) -> Result<(), BrokerErro
     Ok(())
 }
 
-async fn run_shard(id: ShardId, seed: Seed) -> Result<(), String> {
+async fn run_shard(id: ShardId, mut seed: Seed) -> Result<(), String> {
     let together = Arc::clone(&seed.together);
     let shards = seed.context.shards;
     let listener = seed.listener.as_ref().map(TcpListener::try_clone);
+    let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
+    let endpoint = Endpoint::new(Rc::clone(&runtime));
+    if let Some(socket) = seed.metrics.take() {
+        let listener = Listener::new(socket).map_err(|error| error.to_string())?;
+        let endpoint = Rc::clone(&endpoint);
+        runtime.spawn(Box::pin(accept::accept_scrapes(endpoint, listener)));
+    }
     let doors = seed.doors.clone();
     let segment_files = seed.segment_files;
-    let shard = build_shard(id, seed).await?;
+    let shard = build_shard(id, seed, runtime).await?;
+    endpoint.attach(&shard);
     shard.files.borrow_mut().keep_at_most(segment_files);
     shard.start();
     if id == ShardId(0) {
@@ -357,6 +382,7 @@ async fn run_shard(id: ShardId, seed: Seed) -> Result<(), String> {
     }
     together.ready.fetch_add(1, Ordering::AcqRel);
     wait_for_all(&shard, &together.ready, shards).await;
+    endpoint.serve_from_now_on();
     if let Some(listener) = listener {
         let listener = listener.map_err(|error| error.to_string())?;
         let accepting = Rc::clone(&shard);
@@ -384,14 +410,18 @@ async fn wait_for_all(shard: &Rc<Shard>, count: &AtomicU16, shards: u16) {
     }
 }
 
-async fn build_shard(id: ShardId, seed: Seed) -> Result<Rc<Shard>, String> {
+async fn build_shard(
+    id: ShardId,
+    seed: Seed,
+    runtime: Rc<dyn Runtime>,
+) -> Result<Rc<Shard>, String> {
     let home = Rc::new(Home::new());
     let data_dir = &seed.context.data_dir;
     let disk = GlommioDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
     build::build(build::Inputs {
         id,
         context: Arc::clone(&seed.context),
-        runtime: Rc::new(GlommioRuntime::new()),
+        runtime,
         disk: Rc::new(disk),
         home,
         mailbox: seed.mailbox,

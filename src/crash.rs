@@ -24,6 +24,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::metrics::stages::RequestClock;
+
 /// A request while it is worked on.
 #[derive(Debug)]
 pub struct InHand {
@@ -31,6 +33,8 @@ pub struct InHand {
     pub peer: Rc<str>,
     /// The frame, without its length.
     pub frame: Bytes,
+    /// Where its time goes.
+    pub clock: Rc<RequestClock>,
 }
 
 impl InHand {
@@ -41,7 +45,7 @@ impl InHand {
             0..FRAME_BYTES_COPIED => Bytes::copy_from_slice(&self.frame),
             _ => self.frame.clone(),
         };
-        InHand { peer: Rc::clone(&self.peer), frame }
+        InHand { peer: Rc::clone(&self.peer), frame, clock: Rc::clone(&self.clock) }
     }
 }
 
@@ -78,6 +82,15 @@ pub fn is_refused(frame: &[u8]) -> bool {
         Some(refused) if !refused.is_empty() => refused.contains(&frame_hash(frame)),
         _ => false,
     }
+}
+
+/// Gives the clock of the request in hand, if there is one.
+pub fn on_clock(note: impl FnOnce(&RequestClock)) {
+    IN_HAND.with(|in_hand| {
+        if let Some(request) = &*in_hand.borrow() {
+            note(&request.clock);
+        }
+    });
 }
 
 /// A future that is the work on one request.
@@ -188,7 +201,7 @@ mod tests {
 
     fn request(correlation_id: u8) -> Rc<InHand> {
         let frame = vec![0, 3, 0, 12, 0, 0, 0, correlation_id, 0, 0, 9];
-        Rc::new(InHand { peer: "127.0.0.1:5".into(), frame: frame.into() })
+        Rc::new(InHand { peer: "127.0.0.1:5".into(), frame: frame.into(), clock: Rc::default() })
     }
 
     fn in_hand() -> Option<Rc<InHand>> {

@@ -4,10 +4,27 @@
 //! found; how an operating error becomes a code is decided in one place per shard.
 //! Source: the Kafka protocol guide's error table.
 
-/// An error code of the Kafka protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(i16)]
-pub enum ErrorCode {
+macro_rules! error_codes {
+    ($(#[doc = $name:literal] $variant:ident = $code:literal,)*) => {
+        /// An error code of the Kafka protocol.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(i16)]
+        pub enum ErrorCode { $(#[doc = $name] $variant = $code,)* }
+
+        impl ErrorCode {
+            /// Every code that is known here.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$variant),*];
+
+            /// Its name in the protocol.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(ErrorCode::$variant => $name.trim_matches([' ', '`']),)* }
+            }
+        }
+    };
+}
+
+error_codes! {
     /// `UNKNOWN_SERVER_ERROR`
     UnknownServerError = -1,
     /// `NONE`
@@ -219,6 +236,12 @@ impl ErrorCode {
     #[must_use]
     pub fn code(self) -> i16 {
         self as i16
+    }
+
+    /// The code of this number, if it is known here.
+    #[must_use]
+    pub fn from_code(code: i16) -> Option<ErrorCode> {
+        ErrorCode::ALL.iter().copied().find(|known| known.code() == code)
     }
 
     /// Whether this is `NONE`.

@@ -251,3 +251,24 @@ pub const CONCURRENT_TRANSACTIONS_RETRY_MS: u64 = 20;
 
 /// Longest time it is asked again, as in Apache Kafka.
 pub const CONCURRENT_TRANSACTIONS_RETRY_MS_MAX: u64 = 100;
+
+/// Topics that one shard counts by name; what happens in further ones is counted together.
+pub const METRICS_TOPICS_MAX: usize = 1_000;
+
+/// Partitions of one shard that metrics tell of one by one.
+pub const METRICS_PARTITIONS_MAX: usize = 10_000;
+
+/// Connections to the metrics endpoint at once; further ones are closed.
+pub const HTTP_CONNECTIONS_MAX: usize = 16;
+
+/// Most bytes of a request's head at the metrics endpoint.
+pub const HTTP_HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest time a request at the metrics endpoint may take to arrive, and its answer to leave.
+pub const HTTP_REQUEST_MS_MAX: u64 = 5_000;
+
+/// Lines about slow requests that one shard writes in [`SLOW_LINES_WINDOW_MS`].
+pub const SLOW_LINES_MAX: u32 = 10;
+
+/// Time after which a shard may write about slow requests again.
+pub const SLOW_LINES_WINDOW_MS: u64 = 10_000;

@@ -82,7 +82,11 @@ fn check(
         .owner(PartitionIndex(index), context.shards)
         .ok_or_else(|| unknown(format!("Unable to find partition {name}:{index}.")))?;
     let Some(replicas) = &partition.replicas else {
-        return Err(PlanError { code: ErrorCode::NoReassignmentInProgress, message: None });
+        return Err(PlanError {
+            code: ErrorCode::NoReassignmentInProgress,
+            message: None,
+            limit: None,
+        });
     };
     let replicas: Vec<i32> = replicas.iter().map(|node| node.0).collect();
     check_assignment(&replicas, image.broker(), None)?;

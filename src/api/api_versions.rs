@@ -17,8 +17,8 @@ use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::Response;
 use crate::error_code::ErrorCode;
-use crate::ids::JournalSequence;
 use crate::shard::Shard;
+use crate::wire::codes::Codes;
 use crate::wire::encode;
 use crate::wire::header::RequestHeader;
 use crate::wire::versions;
@@ -42,7 +42,7 @@ pub fn handle(shard: &Rc<Shard>, header: &RequestHeader, request: &ApiVersionsRe
 #[must_use]
 pub fn unsupported(header: &RequestHeader) -> Response {
     match encode::unsupported_api_versions(header.correlation_id) {
-        Ok(frame) => Response::Frames { frames: vec![frame], durable_at: JournalSequence(0) },
+        Ok(frame) => Response::frame(frame, Codes::one(ErrorCode::UnsupportedVersion.code())),
         Err(fault) => Response::fault(header, &fault),
     }
 }

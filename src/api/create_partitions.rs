@@ -98,6 +98,7 @@ mod tests {
         let refused = PlanError {
             code: ErrorCode::InvalidPartitions,
             message: Some("Topic already has 3 partition(s).".to_owned()),
+            limit: None,
         };
         let answer = answer(&request, &[Ok(()), Err(refused.clone()), Err(refused)]);
         let told: Vec<_> = answer

@@ -128,6 +128,7 @@ pub(super) fn unwritable() -> PlanError {
     PlanError {
         code: ErrorCode::KafkaStorageError,
         message: Some("The catalog of topics cannot be written.".to_owned()),
+        limit: None,
     }
 }
 

@@ -23,10 +23,11 @@ use kafka_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse, 
 use kafka_protocol::protocol::StrBytes;
 
 use super::Response;
-use crate::ids::{JournalSequence, ShardId};
+use crate::ids::ShardId;
 use crate::metadata::Image;
 use crate::shard::Shard;
 use crate::shard::message::{LogSize, Operation, Reply};
+use crate::wire::codes::Codes;
 use crate::wire::header::RequestHeader;
 use crate::wire::log_dirs::encode_log_dirs;
 
@@ -55,7 +56,7 @@ pub async fn handle(
     }
     let response = DescribeLogDirsResponse::default().with_results(vec![answer]);
     match encode_log_dirs(header.api_version, header.correlation_id, &response) {
-        Ok(frame) => Response::Frames { frames: vec![frame], durable_at: JournalSequence(0) },
+        Ok(frame) => Response::frame(frame, Codes::of(&response)),
         Err(fault) => Response::fault(&header, &fault),
     }
 }

@@ -33,6 +33,7 @@ use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, Topi
 use crate::limits::FETCH_BYTES_GRANTED_MIN;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
+use crate::metrics::stages::Stage;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
 use crate::shard::fetch_session::{
@@ -41,6 +42,7 @@ use crate::shard::fetch_session::{
 use crate::shard::message::{Operation, ReadOutcome, ReadPart, ReadParts, Reply, WatchPart};
 use crate::shard::partition::Waiter;
 use crate::shard::watch::Watching;
+use crate::wire::codes::Codes;
 use crate::wire::gather::{FetchAnswer, FetchPartitionAnswer, FetchTopicAnswer, encode_fetch};
 use crate::wire::header::RequestHeader;
 
@@ -84,11 +86,24 @@ pub async fn handle(
 }
 
 fn encode(header: &RequestHeader, answer: FetchAnswer) -> Response {
+    let codes = codes_of(&answer);
     match encode_fetch(header.api_version, header.correlation_id, answer) {
         // Everything read is below the high watermark, so it is durable already.
-        Ok(frames) => Response::Frames { frames, durable_at: JournalSequence(0) },
+        Ok(frames) => Response::Frames { frames, durable_at: JournalSequence(0), codes },
         Err(fault) => Response::fault(header, &fault),
     }
+}
+
+/// The codes of its partitions, or the one of all.
+fn codes_of(answer: &FetchAnswer) -> Codes {
+    let mut codes = Codes::default();
+    if !answer.error.is_none() {
+        codes.note(answer.error.code());
+    }
+    for partition in answer.topics.iter().flat_map(|topic| &topic.partitions) {
+        codes.note(partition.error.code());
+    }
+    codes
 }
 
 fn answer_of(error: ErrorCode, session_id: i32) -> FetchAnswer {
@@ -212,9 +227,12 @@ impl Fetch {
             };
             seen.clear();
             self.shard.metrics.parked_fetches.add(1);
+            self.shard.metrics.fetches_waiting.add(1);
             self.connection.park(&waiter);
             let timer = self.shard.runtime.sleep_until(deadline);
-            futures_lite::future::or(watching.moved(), timer).await;
+            let moved = futures_lite::future::or(watching.moved(), timer);
+            self.shard.spend(Stage::Park, moved).await;
+            self.shard.metrics.fetches_waiting.add(-1);
         }
     }
 
@@ -373,6 +391,7 @@ impl Fetch {
             {
                 leaders.push(owner);
             }
+            self.count(&part);
             let mut partition = self.partition_answer(header, key.1, leader, part.outcome);
             if part.owner.is_none() {
                 // As in Kafka, null is for what was looked at, an empty list for what was not.
@@ -383,6 +402,18 @@ impl Fetch {
         let context = &self.shard.context;
         answer.node_endpoints = leaders.iter().map(|&owner| endpoint(context, owner)).collect();
         answer
+    }
+
+    /// Counts what is answered of one partition.
+    fn count(&self, part: &PartRead) {
+        let Some(topic) = &part.topic else { return };
+        let outcome = &part.outcome;
+        if outcome.bytes == 0 && outcome.error.is_none() {
+            return;
+        }
+        let topic = self.shard.metrics.topic(topic.id, &topic.name);
+        topic.add(|of| &of.bytes_out, outcome.bytes as u64);
+        topic.add(|of| &of.failed_fetch_requests, u64::from(!outcome.error.is_none()));
     }
 
     /// Takes over what will be told; returns the session's id and which partitions are told.

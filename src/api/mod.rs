@@ -14,6 +14,7 @@ use crate::io::LocalFuture;
 use crate::metrics::Limit;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
+use crate::wire::codes::{Coded, Codes};
 use crate::wire::decode::{self, DecodeFault, Request};
 use crate::wire::encode;
 use crate::wire::header::RequestHeader;
@@ -86,6 +87,8 @@ pub enum Response {
         frames: Vec<Bytes>,
         /// The newest journal position it depends on; 0 for none.
         durable_at: JournalSequence,
+        /// The error codes in it.
+        codes: Codes,
     },
     /// A Produce response, whose content depends on whether the journal took the batches.
     Produce(Box<produce::PendingResponse>),
@@ -96,12 +99,18 @@ pub enum Response {
 impl Response {
     /// Encodes a response that depends on no journal position.
     #[must_use]
-    pub fn encode<T: Encodable>(header: &RequestHeader, response: &T) -> Response {
+    pub fn encode<T: Encodable + Coded>(header: &RequestHeader, response: &T) -> Response {
         let (api, version) = (header.api, header.api_version);
         match encode::encode_response(api, version, header.correlation_id, response) {
-            Ok(frame) => Response::Frames { frames: vec![frame], durable_at: JournalSequence(0) },
+            Ok(frame) => Response::frame(frame, Codes::of(response)),
             Err(fault) => Response::fault(header, &fault),
         }
+    }
+
+    /// A frame that depends on no journal position.
+    #[must_use]
+    pub fn frame(frame: Bytes, codes: Codes) -> Response {
+        Response::Frames { frames: vec![frame], durable_at: JournalSequence(0), codes }
     }
 
     /// A response that cannot be written is a bug of its handler; the connection is closed.
@@ -128,6 +137,17 @@ impl Response {
             Response::Frames { durable_at, .. } => *durable_at,
             Response::Produce(pending) => pending.durable_at(),
             Response::Close => JournalSequence(0),
+        }
+    }
+
+    /// Tells its error codes, each with how often; `durable` as in [`Response::into_slices`].
+    pub fn each_code(&self, durable: bool, note: &mut dyn FnMut(i16, u32)) {
+        match self {
+            Response::Frames { codes, .. } if durable => {
+                codes.iter().for_each(|(code, count)| note(code, count));
+            }
+            Response::Produce(pending) => pending.each_code(durable, note),
+            Response::Frames { .. } | Response::Close => {}
         }
     }
 

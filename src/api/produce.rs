@@ -34,7 +34,7 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::protocol::StrBytes;
 
 use super::{Answer, Response};
-use crate::batch::{Refusal, ValidBatch, ValidateRules, Validator};
+use crate::batch::{Reason, Refusal, ValidBatch, ValidateRules, Validator};
 use crate::config::TopicConfig;
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
@@ -65,6 +65,16 @@ impl PendingResponse {
     #[must_use]
     pub fn durable_at(&self) -> JournalSequence {
         self.durable_at
+    }
+
+    /// Tells the code of every partition.
+    pub fn each_code(&self, durable: bool, note: &mut dyn FnMut(i16, u32)) {
+        for partition in self.answer.topics.iter().flat_map(|topic| &topic.partitions) {
+            match partition.error {
+                ErrorCode::None if !durable => note(ErrorCode::KafkaStorageError.code(), 1),
+                error => note(error.code(), 1),
+            }
+        }
     }
 
     /// The frame, or none for acks=0. Without durability every batch that was appended has failed.
@@ -240,9 +250,11 @@ impl Work {
         if topic.internal && !self.is_admin {
             return failed(ErrorCode::InvalidTopicException);
         }
+        let bytes = data.records.as_ref().map_or(0, Bytes::len);
         match self.validate(topic, data.records).await {
             Ok(batch) => Ok(Ready { owner, id, batch }),
             Err(refusal) => {
+                self.count_refusal(topic, &refusal, bytes);
                 let log_start_offset = match refusal.names_log_start() {
                     true => self.log_start(owner, id).await,
                     false => Offset(-1),
@@ -250,6 +262,32 @@ impl Work {
                 let refusal = refusal.in_partition(&format!("{}-{index}", topic.name));
                 Err(ProducePartitionAnswer { log_start_offset, ..refused(index, refusal) })
             }
+        }
+    }
+
+    /// Counts a batch that was refused before it came to its log.
+    fn count_refusal(&self, topic: &Topic, refusal: &Refusal, bytes: usize) {
+        if let Some(limit) = refusal.limit() {
+            self.shard.metrics.limit_reached(limit);
+        }
+        let of_topic = self.shard.metrics.topic(topic.id, &topic.name);
+        of_topic.add(|of| &of.produce_requests, 1);
+        of_topic.add(|of| &of.failed_produce_requests, 1);
+        match &refusal.reason {
+            Reason::MagicOld { .. } | Reason::MagicUnknown(_) => {
+                of_topic.add(|of| &of.invalid_magic, 1);
+            }
+            Reason::CrcMismatch { .. } => of_topic.add(|of| &of.invalid_crc, 1),
+            Reason::BaseOffset(_)
+            | Reason::OffsetRange { .. }
+            | Reason::CountMismatch { .. }
+            | Reason::OffsetDelta { .. }
+            | Reason::Sequence { .. } => of_topic.add(|of| &of.invalid_sequence, 1),
+            Reason::RecordErrors { .. } => of_topic.add(|of| &of.no_key, 1),
+            Reason::TooLarge { .. } | Reason::AboveSegment { .. } => {
+                of_topic.add(|of| &of.bytes_rejected, bytes as u64);
+            }
+            _ => {}
         }
     }
 

@@ -122,6 +122,9 @@ pub enum InflateFault {
         /// What the codec found.
         detail: String,
     },
+    /// A zstd window that is larger than Kafka's own decoder takes.
+    #[error("asks for a larger window than is allowed")]
+    WindowTooLarge,
     /// More bytes come out than agreed.
     #[error("inflates to more than the allowed number of bytes")]
     TooLarge,
@@ -500,8 +503,15 @@ impl XerialWriter {
 }
 
 fn damaged(codec: Compression, error: &io::Error) -> InflateFault {
-    InflateFault::Damaged { codec, detail: error.to_string() }
+    let detail = error.to_string();
+    if codec == Compression::Zstd && detail == ZSTD_WINDOW_TOO_LARGE {
+        return InflateFault::WindowTooLarge;
+    }
+    InflateFault::Damaged { codec, detail }
 }
+
+/// What zstd says of a frame whose window is over its limit.
+const ZSTD_WINDOW_TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
 fn gzip_level(level: i32) -> flate2::Compression {
     match u32::try_from(level) {

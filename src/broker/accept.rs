@@ -17,6 +17,7 @@ use crate::ids::ShardId;
 use crate::io::listener::{Accepted, Listener};
 use crate::limits::ACCEPT_PAUSE_MS;
 use crate::metrics::Limit;
+use crate::shard::endpoint::Endpoint;
 use crate::shard::message::Message;
 use crate::shard::quota::{ConnectionLimits, ConnectionQuota, Place, Refusal};
 use crate::shard::{Shard, connection};
@@ -48,6 +49,19 @@ pub async fn accept(shard: Rc<Shard>, socket: TcpListener, doors: Doors) {
         }
     };
     futures_lite::future::or(admitted, shard.stopped()).await;
+}
+
+/// Accepts connections to the metrics endpoint, from before the shard is there until the process
+/// ends: a broker that drains is asked whether it is ready, too.
+pub async fn accept_scrapes(endpoint: Rc<Endpoint>, listener: Listener) {
+    loop {
+        match listener.accept().await.map(Accepted::into_stream) {
+            Ok(Ok(stream)) => endpoint.accept(Rc::new(stream)),
+            Ok(Err(error)) => tracing::debug!("a scrape was lost at once: {error}"),
+            // The endpoint is no reason to stop; one that cannot listen any more says so once.
+            Err(error) => return tracing::error!("the metrics endpoint failed: {error}"),
+        }
+    }
 }
 
 /// What all accept loops share.

@@ -129,6 +129,9 @@ broker_keys! {
     advertise: Advertise = "advertise" Own Text Some("per-core"), OneOf(Advertise::TEXTS);
     /// Address and port of the metrics endpoint; not set means none.
     metrics_listen: Option<String> = "metrics_listen" Own Text None, Any;
+    /// Time from which on a request is written about, with where its time went; 0 for never. What
+    /// the client asked to wait does not count.
+    slow_request_ms: u64 = "slow_request_ms" Own Milliseconds Some("2s"), Any;
     /// Longest time a request is held while its transaction is between two states;
     /// 0 answers at once, as Apache Kafka does.
     txn_pending_hold_ms: u64 = "txn_pending_hold_ms" Own Milliseconds Some("1s"), Any;

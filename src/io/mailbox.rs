@@ -67,6 +67,19 @@ impl Default for MeshLimits {
     }
 }
 
+/// What a mailbox has to carry, and where it met a bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Messages in the outboxes.
+    pub queued: usize,
+    /// Requests sent and not answered yet.
+    pub requests: usize,
+    /// How often the queue of another shard was found full.
+    pub stalls: u64,
+    /// How often admission has closed.
+    pub closings: u64,
+}
+
 /// Connected mailboxes for shards `0..shards`, to be moved to their threads. Every shard can
 /// send to every shard, itself included.
 #[must_use]
@@ -97,6 +110,7 @@ pub fn mesh<M: Send>(shards: u16, limits: MeshLimits) -> Vec<Mailbox<M>> {
                 queued: 0,
                 requests: 0,
                 closed: false,
+                stalls: 0,
                 period: 0,
                 admission: Vec::new(),
             }),
@@ -124,6 +138,8 @@ struct State<M> {
     requests: usize,
     /// Admission is closed, until half of the requests are answered.
     closed: bool,
+    /// Counts how often the queue of another shard was found full.
+    stalls: u64,
     /// Counts how often admission has closed.
     period: u64,
     admission: Vec<Waker>,
@@ -249,6 +265,14 @@ impl<M: Send> Mailbox<M> {
         self.state.borrow().requests
     }
 
+    /// What it has to carry, and where it met a bound.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let state = self.state.borrow();
+        let (stalls, closings) = (state.stalls, state.period);
+        Load { queued: state.queued, requests: state.requests, stalls, closings }
+    }
+
     /// A handle for threads that are no shards (signals, scrapes). What it sends arrives as a
     /// control message from this shard itself.
     #[must_use]
@@ -331,6 +355,7 @@ impl<M: Send> Mailbox<M> {
                         break false;
                     }
                     marked = true;
+                    state.stalls += 1;
                     inbox.stalled[usize::from(self.shard.0)].store(true, Ordering::SeqCst);
                     inbox.any_stalled.store(true, Ordering::SeqCst);
                     fence(Ordering::SeqCst);

@@ -22,12 +22,14 @@ use super::block::{self, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Identity,
 use super::ring::{CONTROL_SHARE, JournalPoint, Placement, Purpose, Reservation, Ring};
 use crate::ids::{JournalSequence, Offset, TopicPartition};
 use crate::io::buffers::Home;
-use crate::io::{AlignedBuffer, Disk, File, Runtime};
+use crate::io::{AlignedBuffer, Disk, File, Monotonic, Runtime};
 use crate::limits::{
     JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_BLOCKS_IN_FLIGHT_MAX,
     JOURNAL_SEAL_IDLE_MS,
 };
 use crate::log::tail::{BlockMemory, TailPart};
+use crate::metrics::Histogram;
+use crate::metrics::stages::BlockTimes;
 use crate::shard::event::Event;
 
 /// What has batches in blocks and wants to know when they are durable.
@@ -81,6 +83,8 @@ pub struct Journal {
     /// Room in ring or memory may have come back, or the journal has failed.
     room: Event,
     counters: JournalCounters,
+    /// Times of the newest durable blocks, by sequence.
+    times: [Cell<(JournalSequence, BlockTimes)>; BLOCK_TIMES_KEPT],
     stopped: Cell<bool>,
 }
 
@@ -95,6 +99,18 @@ pub struct JournalCounters {
     pub batches: Cell<u64>,
     /// Bytes of those batches.
     pub batch_bytes: Cell<u64>,
+    /// Entries of blocks that had any.
+    pub entries: Histogram,
+    /// Times of their writes.
+    pub device: Histogram,
+    /// Blocks that were full before the device took them.
+    pub filled: Cell<u64>,
+    /// Times that a block waited for those in flight.
+    pub crowded: Cell<u64>,
+    /// Appends that waited for block memory.
+    pub memory_waits: Cell<u64>,
+    /// Appends that waited for room in the ring.
+    pub ring_waits: Cell<u64>,
 }
 
 struct State {
@@ -122,6 +138,8 @@ struct OpenBlock {
 
 struct Flight {
     sequence: JournalSequence,
+    submitted: Monotonic,
+    entries: u32,
     touched: Vec<(Rc<dyn JournalClient>, Offset)>,
     done: bool,
 }
@@ -191,6 +209,7 @@ impl Journal {
             work: Event::default(),
             room: Event::default(),
             counters: JournalCounters::default(),
+            times: std::array::from_fn(|_| Cell::new((JournalSequence(0), NO_TIMES))),
             stopped: Cell::new(false),
         })
     }
@@ -205,6 +224,19 @@ impl Journal {
     #[must_use]
     pub fn counters(&self) -> &JournalCounters {
         &self.counters
+    }
+
+    /// When a block went to the device and was durable, if that is not too long ago.
+    #[must_use]
+    pub fn times(&self, sequence: JournalSequence) -> Option<BlockTimes> {
+        let (kept, times) = self.times[sequence.0 as usize % BLOCK_TIMES_KEPT].get();
+        (kept == sequence && sequence.0 > 0).then_some(times)
+    }
+
+    /// Size of the ring.
+    #[must_use]
+    pub fn ring_bytes(&self) -> u64 {
+        self.state.borrow().ring.geometry().ring_bytes()
     }
 
     /// Largest batch the ring and the memory budget take.
@@ -226,10 +258,16 @@ impl Journal {
         purpose: Purpose,
         refuse: &dyn Fn() -> bool,
     ) -> Result<Option<Permit>, JournalFailed> {
+        let mut has_waited = false;
         loop {
             let seen = self.room.generation();
             if let Some(permit) = self.try_reserve(batch_bytes, purpose)? {
                 return Ok(Some(permit));
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                let is_memory = !self.has_memory(batch_bytes, purpose);
+                let counters = &self.counters;
+                bump(if is_memory { &counters.memory_waits } else { &counters.ring_waits }, 1);
             }
             if refuse() {
                 return Ok(None);
@@ -254,13 +292,7 @@ impl Journal {
         if self.stopped.get() {
             return Err(JournalFailed("the shard is stopping".to_owned()));
         }
-        let memory = self.memory_used.get();
-        let budget = match purpose {
-            Purpose::Data => self.memory_budget,
-            // What ends a transaction must not wait for what a full disk holds back.
-            Purpose::Control => self.memory_budget + self.memory_budget / CONTROL_SHARE as usize,
-        };
-        if memory > 0 && memory.saturating_add(batch_bytes) > budget {
+        if !self.has_memory(batch_bytes, purpose) {
             return Ok(None);
         }
         let bytes = state.ring.geometry().worst_case_bytes(batch_bytes as u64);
@@ -271,6 +303,16 @@ impl Journal {
             }
             Err(_) => None,
         })
+    }
+
+    fn has_memory(&self, batch_bytes: usize, purpose: Purpose) -> bool {
+        let memory = self.memory_used.get();
+        let budget = match purpose {
+            Purpose::Data => self.memory_budget,
+            // What ends a transaction must not wait for what a full disk holds back.
+            Purpose::Control => self.memory_budget + self.memory_budget / CONTROL_SHARE as usize,
+        };
+        memory == 0 || memory.saturating_add(batch_bytes) <= budget
     }
 
     /// Copies a batch into the open block, or into several when it is larger than one.
@@ -460,6 +502,7 @@ impl Journal {
     fn open_block(&self, state: &mut State, wanted: usize) {
         if let Some(open) = state.open.take() {
             state.full.push_back(open);
+            bump(&self.counters.filled, 1);
             // It filled up before the device took it: larger blocks from now on.
             state.capacity = (state.capacity * 2).min(JOURNAL_BLOCK_BYTES_MAX);
         }
@@ -504,7 +547,13 @@ impl Journal {
 
     fn next_to_submit(&self) -> Option<OpenBlock> {
         let mut state = self.state.borrow_mut();
-        if state.failed.is_some() || state.in_flight.len() >= JOURNAL_BLOCKS_IN_FLIGHT_MAX {
+        if state.failed.is_some() {
+            return None;
+        }
+        if state.in_flight.len() >= JOURNAL_BLOCKS_IN_FLIGHT_MAX {
+            if state.open.is_some() || !state.full.is_empty() {
+                bump(&self.counters.crowded, 1);
+            }
             return None;
         }
         if let Some(full) = state.full.pop_front() {
@@ -580,12 +629,19 @@ impl Journal {
         let length = block::seal(&mut open.buffer, open.used, &seal, &self.identity);
         open.buffer.shorten(length);
         let touched = std::mem::take(&mut open.touched);
-        let flight = Flight { sequence: placement.sequence, touched, done: false };
+        let flight = Flight {
+            sequence: placement.sequence,
+            submitted: self.runtime.now(),
+            entries: open.entries,
+            touched,
+            done: false,
+        };
         state.in_flight.push_back(flight);
         placement
     }
 
     fn landed(&self, sequence: JournalSequence, result: io::Result<()>) {
+        let now = self.runtime.now();
         let mut state = self.state.borrow_mut();
         if let Err(error) = result {
             if state.failed.is_none() {
@@ -601,11 +657,18 @@ impl Journal {
             state.in_flight.iter_mut().find(|flight| flight.sequence == sequence)
         {
             flight.done = true;
+            if flight.entries > 0 {
+                self.counters.entries.record(u64::from(flight.entries));
+                self.counters.device.record_ns(now.0.saturating_sub(flight.submitted.0));
+            }
         }
         let mut ended: SmallVec<[Flight; 2]> = SmallVec::new();
         while state.failed.is_none() && state.in_flight.front().is_some_and(|flight| flight.done) {
             if let Some(flight) = state.in_flight.pop_front() {
                 state.durable_through = flight.sequence;
+                let times = BlockTimes { submitted: flight.submitted, durable: now };
+                let place = flight.sequence.0 as usize % BLOCK_TIMES_KEPT;
+                self.times[place].set((flight.sequence, times));
                 ended.push(flight);
             }
         }
@@ -670,6 +733,11 @@ fn copy_part(out: &mut [u8], batch: &BatchCopy<'_>, start: usize) {
     let length = rest.len();
     rest.copy_from_slice(&batch.payload[from_payload..from_payload + length]);
 }
+
+/// Blocks whose times are kept: far more than are waited for at once.
+const BLOCK_TIMES_KEPT: usize = 64;
+
+const NO_TIMES: BlockTimes = BlockTimes { submitted: Monotonic(0), durable: Monotonic(0) };
 
 fn bump(counter: &Cell<u64>, by: u64) {
     counter.set(counter.get() + by);

@@ -223,6 +223,12 @@ impl Log {
         Ok(Verification::Guard(guard))
     }
 
+    /// How many verifications were forgotten because there were too many.
+    #[must_use]
+    pub fn verifications_forgotten(&self) -> u64 {
+        self.verifications.forgotten()
+    }
+
     /// Checks a batch's producer: epoch, sequence, transaction. Nothing changes.
     ///
     /// # Errors

@@ -150,6 +150,13 @@ impl Producers {
         &mut self.transactions
     }
 
+    /// Last append of the producer whose transaction is open for longest, if any is.
+    #[must_use]
+    pub fn oldest_open_append_ms(&self) -> Option<i64> {
+        let producer = self.transactions.oldest_open()?;
+        self.entries.get(&producer).map(|entry| entry.last_append_ms)
+    }
+
     /// What is known of a producer that is not forgotten.
     #[must_use]
     pub fn get(&self, id: ProducerId, now_ms: i64) -> Option<&ProducerEntry> {

@@ -80,6 +80,12 @@ impl Transactions {
         });
     }
 
+    /// Producer of the transaction that is open for longest.
+    #[must_use]
+    pub fn oldest_open(&self) -> Option<ProducerId> {
+        self.open.first_key_value().map(|(_, producer)| *producer)
+    }
+
     /// First offset that readers of committed records may not pass; `None` if all is stable.
     #[must_use]
     pub fn first_unstable(&self) -> Option<Offset> {

@@ -52,6 +52,7 @@ pub struct Verifications {
     entries: HashMap<ProducerId, VerificationEntry, RandomState>,
     by_age: BTreeMap<VerificationGuard, ProducerId>,
     last: u64,
+    forgotten: u64,
 }
 
 impl Verifications {
@@ -88,6 +89,12 @@ impl Verifications {
         guard
     }
 
+    /// How many were forgotten because there were too many.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
     /// The producer's verification.
     #[must_use]
     pub fn get(&self, id: ProducerId) -> Option<&VerificationEntry> {
@@ -122,6 +129,7 @@ impl Verifications {
             if age_ms < expiration_ms && self.entries.len() <= count_max {
                 return;
             }
+            self.forgotten += u64::from(age_ms < expiration_ms);
             self.batch_appended(id);
         }
     }

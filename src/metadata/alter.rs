@@ -6,6 +6,7 @@
 
 use crate::error_code::ErrorCode;
 use crate::limits::CATALOG_RECORDS_PER_REQUEST_MAX;
+use crate::metrics::Limit;
 
 use super::configs::{self, AlterResource};
 use super::image::Image;
@@ -69,8 +70,9 @@ impl Alteration {
         };
         if records.len() > CATALOG_RECORDS_PER_REQUEST_MAX {
             let message = "Unable to perform excessively large batch operation.";
-            results =
-                results.iter().map(|_| Err(refuse(ErrorCode::PolicyViolation, message))).collect();
+            let refusal = refuse(ErrorCode::PolicyViolation, message);
+            let refusal = refusal.at(Limit::CatalogRecordsPerRequest);
+            results = results.iter().map(|_| Err(refusal.clone())).collect();
             records.clear();
         }
         if validate_only {

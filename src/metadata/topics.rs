@@ -12,6 +12,7 @@ use crate::config::{BrokerConfig, TopicConfig, topic};
 use crate::error_code::ErrorCode;
 use crate::ids::TopicId;
 use crate::limits::{CREATE_PARTITIONS_PER_REQUEST_MAX, TOPIC_NAME_BYTES_MAX};
+use crate::metrics::Limit;
 
 use super::image::{CLUSTER_METADATA, CONSUMER_OFFSETS, Image, TRANSACTION_STATE, Topic};
 use super::placement::Placement;
@@ -24,6 +25,16 @@ pub struct PlanError {
     pub code: ErrorCode,
     /// The text, where Kafka sends one.
     pub message: Option<String>,
+    /// The bound that was met, if that is why.
+    pub limit: Option<Limit>,
+}
+
+impl PlanError {
+    /// The same, because a bound was met.
+    #[must_use]
+    pub fn at(self, limit: Limit) -> PlanError {
+        PlanError { limit: Some(limit), ..self }
+    }
 }
 
 /// One topic of a CreateTopics request.
@@ -128,7 +139,8 @@ pub fn plan_create(
         let refusal = refuse(
             ErrorCode::PolicyViolation,
             "Excessively large number of partitions per request.",
-        );
+        )
+        .at(Limit::CreatePartitionsPerRequest);
         let results = requests.iter().map(|_| Err(refusal.clone())).collect();
         return CreatePlan { results, records: Vec::new() };
     }
@@ -366,7 +378,7 @@ fn random_uuid(random: &mut dyn FnMut() -> u64) -> TopicId {
 /// A refusal with its sentence.
 #[must_use]
 pub fn refuse(code: ErrorCode, message: &str) -> PlanError {
-    PlanError { code, message: Some(message.to_owned()) }
+    PlanError { code, message: Some(message.to_owned()), limit: None }
 }
 
 /// Partitions that a request would create, saturating: the numbers come from the wire.
@@ -414,7 +426,11 @@ fn check_name(image: &Image, colliding: &CollidingNames<'_>, name: &str) -> Resu
         let message = format!("Topic '{name}' already exists.");
         return Err(refuse(ErrorCode::TopicAlreadyExists, &message));
     }
-    validate_name(name).map_err(|message| refuse(ErrorCode::InvalidTopicException, &message))?;
+    validate_name(name).map_err(|message| {
+        let refusal = refuse(ErrorCode::InvalidTopicException, &message);
+        let is_long = name.len() > TOPIC_NAME_BYTES_MAX;
+        if is_long { refusal.at(Limit::TopicNameBytes) } else { refusal }
+    })?;
     if has_colliding_characters(name)
         && let Some(existing) = colliding.by_unified.get(&name.replace('.', "_"))
     {
@@ -567,7 +583,8 @@ fn more_partitions(
     request: &CreatePartitions,
     budget: &mut usize,
 ) -> Result<(TopicId, Vec<u16>), PlanError> {
-    let unknown = PlanError { code: ErrorCode::UnknownTopicOrPartition, message: None };
+    let unknown =
+        PlanError { code: ErrorCode::UnknownTopicOrPartition, message: None, limit: None };
     let topic = image.topic(&request.name).ok_or(unknown)?;
     let present = topic.partition_count();
     if request.count == present {
@@ -595,6 +612,7 @@ fn more_partitions(
     }
     *budget = budget.checked_sub(additional).ok_or_else(|| {
         refuse(ErrorCode::PolicyViolation, "Excessively large number of partitions per request.")
+            .at(Limit::CreatePartitionsPerRequest)
     })?;
     let Some(assignments) = assignments else {
         return Ok((topic.id, (0..additional).map(|_| placement.next()).collect()));

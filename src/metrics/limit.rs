@@ -93,8 +93,6 @@ limits! {
     MailboxMessages = "mailbox_messages" by ["MAILBOX_MESSAGES_MAX"];
     /// Admission of requests closed: too many questions to other shards were open.
     MailboxRequests = "mailbox_requests" by ["MAILBOX_REQUESTS_MAX"];
-    /// Control messages for another shard had no credit.
-    MailboxControl = "mailbox_control" by ["MAILBOX_CONTROL_MAX"];
     /// Messages of other shards were left for the next turn.
     MessagesPerTurn = "messages_per_turn" by ["MESSAGES_PER_TURN_MAX"];
     /// A request to create topics was refused: too many partitions.
@@ -126,6 +124,18 @@ limits! {
     GroupsPerTurn = "groups_per_turn" by ["GROUPS_PER_TURN_MAX"];
     /// Tombstones of offsets went into more than one batch.
     TombstonesPerBatch = "tombstones_per_batch" by ["TOMBSTONES_PER_BATCH_MAX"];
+    /// A topic is not counted by its name: too many are.
+    MetricsTopics = "metrics_topics" by ["METRICS_TOPICS_MAX"];
+    /// Partitions were left out of a scrape: the shard has too many.
+    MetricsPartitions = "metrics_partitions" by ["METRICS_PARTITIONS_MAX"];
+    /// A connection to the metrics endpoint was closed: it has as many as it may.
+    HttpConnections = "http_connections" by ["HTTP_CONNECTIONS_MAX"];
+    /// A request at the metrics endpoint was refused: its head is too large.
+    HttpHeadBytes = "http_head_bytes" by ["HTTP_HEAD_BYTES_MAX"];
+    /// A request at the metrics endpoint took too long.
+    HttpRequestTime = "http_request_time" by ["HTTP_REQUEST_MS_MAX"];
+    /// A slow request was not written about: too many were.
+    SlowLines = "slow_lines" by ["SLOW_LINES_MAX", "SLOW_LINES_WINDOW_MS"];
 }
 
 /// Number of limits.

@@ -15,7 +15,7 @@ use super::message::{AppendPart, AppendRefusal, Appended, MarkerPart, Reply, Ver
 use super::partition::{Availability, Partition};
 use crate::batch::control::MARKER_BYTES;
 use crate::batch::header::set_base_offset;
-use crate::batch::{BatchHeader, HEADER_BYTES, Marker, ValidBatch};
+use crate::batch::{BatchHeader, HEADER_BYTES, Marker, MarkerKind, ValidBatch};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, ShardId, TopicPartition};
 use crate::io::mailbox::Lane;
@@ -25,6 +25,8 @@ use crate::journal::writer::{BatchCopy, JournalClient, Permit};
 use crate::log::tail::TailBatch;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::log::{AppendCheck, BatchFacts, Log};
+use crate::metrics::Limit;
+use crate::metrics::stages::Stage;
 
 /// An append that is in the journal, durable with `durable_at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,14 +123,40 @@ async fn append_source(
 ) -> Result<Pending, AppendRefusal> {
     check_writable(shard, urgency)?;
     let partition = shard.partition(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    check_online(&partition)?;
+    let outcome = append_to(shard, &partition, source, urgency).await;
+    let metrics = &partition.metrics;
+    metrics.add(|of| &of.produce_requests, 1);
+    if let Err(refusal) = &outcome {
+        metrics.add(|of| &of.failed_produce_requests, 1);
+        match refusal.code {
+            ErrorCode::OutOfOrderSequenceNumber => {
+                metrics.add(|of| &of.out_of_order_sequence, 1);
+                metrics.add(|of| &of.invalid_sequence, 1);
+            }
+            ErrorCode::InvalidProducerEpoch => metrics.add(|of| &of.producer_fenced, 1),
+            ErrorCode::MessageTooLarge => {
+                metrics.add(|of| &of.bytes_rejected, source.bytes() as u64);
+            }
+            _ => {}
+        }
+    }
+    outcome
+}
+
+async fn append_to(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    source: &Source<'_>,
+    urgency: Urgency,
+) -> Result<Pending, AppendRefusal> {
+    check_online(partition)?;
     let bytes = source.bytes();
     if bytes > shard.journal.largest_batch_bytes() {
         return Err(ErrorCode::MessageTooLarge.into());
     }
     loop {
         let permit = reserve(shard, bytes, urgency).await?;
-        if let Some(pending) = append_now(shard, &partition, source, permit, urgency)? {
+        if let Some(pending) = append_now(shard, partition, source, permit, urgency)? {
             return Ok(pending);
         }
         wait_for_control_room(shard).await?;
@@ -145,7 +173,13 @@ async fn reserve(shard: &Rc<Shard>, bytes: usize, urgency: Urgency) -> Result<Pe
         }
         urgency == Urgency::Usual && shard.space.is_full()
     };
-    let permit = shard.journal.reserve(bytes, urgency.purpose(), &refuse).await;
+    let purpose = urgency.purpose();
+    let failed = |_| ErrorCode::KafkaStorageError;
+    if let Some(permit) = shard.journal.try_reserve(bytes, purpose).map_err(failed)? {
+        return Ok(permit);
+    }
+    let room = shard.journal.reserve(bytes, purpose, &refuse);
+    let permit = shard.spend(Stage::BlockWait, room).await;
     permit.map_err(|_| ErrorCode::KafkaStorageError)?.ok_or(ErrorCode::KafkaStorageError)
 }
 
@@ -174,6 +208,8 @@ fn append_now(
         AppendCheck::Duplicate { base_offset, max_timestamp_ms } => {
             let appended =
                 Appended { base_offset, log_append_time_ms: max_timestamp_ms, log_start };
+            let records = u64::from(source.facts.last_offset_delta.unsigned_abs()) + 1;
+            partition.metrics.add(|of| &of.duplicates, records);
             let durable = base_offset < log.high_watermark();
             let durable_at =
                 if durable { JournalSequence(0) } else { shard.journal.appended_through() };
@@ -189,6 +225,9 @@ fn append_now(
     let durable_at = tail.sequence;
     log.append(&source.facts, tail, now_ms);
     drop(log);
+    let records = u64::from(source.facts.last_offset_delta.unsigned_abs()) + 1;
+    partition.metrics.add(|of| &of.messages_in, records);
+    partition.metrics.add(|of| &of.bytes_in, source.bytes() as u64);
     after_append(shard, partition);
     let log_append_time_ms = source.log_append_time_ms;
     let appended = Appended { base_offset, log_append_time_ms, log_start };
@@ -232,6 +271,11 @@ pub fn append_marker_now(
     let tail = copy_in(shard, &partition, permit, header, &source, offset, now_ms);
     let durable_at = tail.sequence;
     log.append_marker(&marker, tail, now_ms);
+    let markers = &shard.metrics.transactions;
+    match part.kind {
+        MarkerKind::Commit => markers.commit_markers.add(1),
+        MarkerKind::Abort => markers.abort_markers.add(1),
+    }
     let log_start = log.log_start();
     drop(log);
     after_append(shard, &partition);
@@ -260,7 +304,16 @@ pub fn begin_verification(shard: &Shard, part: &VerifyPart) -> Result<Verificati
     let partition = shard.partition(part.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     check_online(&partition)?;
     let now_ms = shard.runtime.wall_ms();
-    partition.log.borrow_mut().begin_verification(&part.producer, part.strict, now_ms)
+    let mut log = partition.log.borrow_mut();
+    let forgotten = log.verifications_forgotten();
+    let begun = log.begin_verification(&part.producer, part.strict, now_ms);
+    let forgotten = log.verifications_forgotten() - forgotten;
+    shard.metrics.limit_reached_often(Limit::VerificationsPerPartition, forgotten);
+    if begun == Err(ErrorCode::InvalidProducerEpoch) {
+        partition.metrics.add(|of| &of.producer_fenced, 1);
+        partition.metrics.add(|of| &of.failed_produce_requests, 1);
+    }
+    begun
 }
 
 /// Notes this boot's epoch in front of its first batch; `false` when there is no room for it.
@@ -369,7 +422,7 @@ async fn wait_durable(
     pending: Vec<Result<Pending, AppendRefusal>>,
 ) -> Vec<Result<Appended, AppendRefusal>> {
     let newest = pending.iter().flatten().map(|pending| pending.durable_at).max();
-    let durable = shard.journal.wait(newest.unwrap_or_default()).await;
+    let durable = shard.durable(newest.unwrap_or_default()).await;
     let through = shard.journal.durable_through();
     pending
         .into_iter()

@@ -22,7 +22,10 @@ use crate::log::layout;
 use crate::metadata::image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
-use crate::metadata::topics::{CreateTopic, PlanContext, plan_create, plan_create_partitions};
+use crate::metadata::topics::{
+    CreateTopic, PlanContext, PlanError, plan_create, plan_create_partitions,
+};
+use crate::metrics::Limit;
 
 /// The open catalog, on shard 0 only.
 #[derive(Default)]
@@ -80,6 +83,8 @@ async fn apply(
             let plan = planned(shard, store, |context| {
                 plan_create_partitions(context, &topics, validate_only)
             });
+            let refused = plan.results.iter().filter_map(|result| result.as_ref().err());
+            count_refusals(shard, refused);
             if plan.records.is_empty() || commit(shard, store, &plan.records).await {
                 CatalogOutcome::MorePartitions(plan.results)
             } else {
@@ -95,6 +100,8 @@ async fn apply(
         }
         CatalogChange::Alter(alteration) => {
             let plan = alteration.plan(store.image());
+            let refused = plan.results.iter().filter_map(|result| result.as_ref().err());
+            count_refusals(shard, refused);
             if plan.records.is_empty() || commit(shard, store, &plan.records).await {
                 CatalogOutcome::Altered(plan.results)
             } else {
@@ -123,6 +130,7 @@ async fn create(
     automatic: bool,
 ) -> CatalogOutcome {
     let plan = planned(shard, store, |context| plan_create(context, topics, validate_only));
+    count_refusals(shard, plan.results.iter().filter_map(|result| result.as_ref().err()));
     if automatic {
         tracing::info!(topics = ?topics.iter().map(|t| &t.name).collect::<Vec<_>>(), "auto-create");
     }
@@ -130,6 +138,16 @@ async fn create(
         CatalogOutcome::Created(plan.results)
     } else {
         CatalogOutcome::Failed
+    }
+}
+
+/// Counts the bounds that a request met, each once.
+fn count_refusals<'a>(shard: &Shard, refused: impl Iterator<Item = &'a PlanError>) {
+    let mut limits: Vec<Limit> = refused.filter_map(|error| error.limit).collect();
+    limits.sort_unstable();
+    limits.dedup();
+    for limit in limits {
+        shard.metrics.limit_reached(limit);
     }
 }
 

@@ -127,12 +127,20 @@ pub async fn take(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     }
     let outcome = match checkpoints.closed.get() {
         true => Ok(()),
-        false => take_alone(shard, clean).await,
+        false => timed(shard, clean).await,
     };
     checkpoints.closed.set(checkpoints.closed.get() || (clean && outcome.is_ok()));
     checkpoints.taking.set(false);
     checkpoints.taken.notify();
     outcome
+}
+
+async fn timed(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
+    let began = shard.runtime.now();
+    take_alone(shard, clean).await?;
+    let took_ns = shard.runtime.now().0.saturating_sub(began.0);
+    shard.metrics.checkpoint_time.record_ns(took_ns);
+    Ok(())
 }
 
 async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {

@@ -17,6 +17,7 @@ use std::rc::{Rc, Weak};
 use bytes::{Bytes, BytesMut};
 
 use super::Shard;
+use super::asked::{Asked, Leaving};
 use super::connections::{Patience, Progress, Verdict};
 use super::event::{Event, Slot};
 use super::memory::{Budget, Charge};
@@ -30,6 +31,7 @@ use crate::limits::{
     RESPONSE_BYTES_UNSENT_MAX,
 };
 use crate::metrics::Limit;
+use crate::metrics::stages::RequestClock;
 use crate::wire::frame::{FrameFault, FrameSplitter};
 use crate::wire::header::{self, HeaderFault};
 use crate::wire::versions::Api;
@@ -61,6 +63,8 @@ pub struct Connection {
 struct Queued {
     slot: Rc<Slot<Response>>,
     charge: Rc<Charge>,
+    /// What it answers; nothing if it only ends the connection.
+    asked: Option<Asked>,
 }
 
 impl Connection {
@@ -93,6 +97,11 @@ impl Connection {
         let mut parked = self.parked.borrow_mut();
         parked.retain(|waiter| waiter.strong_count() > 0);
         parked.push(Rc::downgrade(waiter));
+    }
+
+    /// Requests that are not answered yet.
+    pub(super) fn requests(&self) -> usize {
+        self.queue.borrow().len()
     }
 
     /// Whether a request that waits should rather answer now.
@@ -185,8 +194,8 @@ impl Connection {
         self.unsent_bytes.set(self.unsent_bytes.get() + response.bytes());
     }
 
-    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>) {
-        self.queue.borrow_mut().push_back(Queued { slot, charge });
+    fn push(&self, slot: Rc<Slot<Response>>, charge: Rc<Charge>, asked: Option<Asked>) {
+        self.queue.borrow_mut().push_back(Queued { slot, charge, asked });
         self.queued.notify();
     }
 }
@@ -195,6 +204,7 @@ impl Connection {
 pub fn spawn(shard: &Rc<Shard>, stream: Rc<dyn Stream>, place: Place) {
     let connection = Connection::new(&stream, &shard.connection_memory, shard.runtime.now());
     shard.connections.add(&connection);
+    shard.metrics.connections_opened.add(1);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(serve(Rc::clone(shard), stream, Rc::new(place), connection)));
 }
@@ -238,7 +248,7 @@ async fn serve(
     }
     // What was asked before a malformed frame or a stop is still answered, in order.
     let charge = Rc::new(shard.connection_memory.charge(0));
-    connection.push(Slot::filled(Response::Close), charge);
+    connection.push(Slot::filled(Response::Close), charge, None);
 }
 
 /// Why no more requests are read.
@@ -286,12 +296,16 @@ async fn read_requests(
     let bytes_max = bytes_max.min(shard.connection_memory.bytes_max());
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
+    // When the first and the last bytes that are in the buffer came.
+    let (mut began, mut arrived) = (shard.runtime.now(), shard.runtime.now());
     loop {
         loop {
             match splitter.next(&mut buffer) {
                 Ok(Some(frame)) => {
                     request_ended(shard, connection);
-                    if let Err(reason) = start_request(shard, connection, frame).await {
+                    let clock = Rc::new(RequestClock::new(began, arrived));
+                    began = arrived;
+                    if let Err(reason) = start_request(shard, connection, frame, clock).await {
                         return End::Malformed(reason);
                     }
                 }
@@ -319,7 +333,15 @@ async fn read_requests(
         match futures_lite::future::or(stream.read(&mut buffer, limit), ended).await {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
-            Ok(_) => connection.progress.received(buffer.len() - before, shard.runtime.now()),
+            Ok(_) => {
+                arrived = shard.runtime.now();
+                if before == 0 {
+                    began = arrived;
+                }
+                let bytes = buffer.len() - before;
+                connection.progress.received(bytes, arrived);
+                shard.metrics.bytes_received.add(bytes as u64);
+            }
         }
     }
 }
@@ -369,14 +391,8 @@ async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     connection.progress.resumed(shard.runtime.now());
 }
 
-async fn start_request(
-    shard: &Rc<Shard>,
-    connection: &Rc<Connection>,
-    frame: Bytes,
-) -> Result<(), Malformed> {
-    // A small frame must not keep the whole buffer that it came in.
-    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
-    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+/// Waits until one more request may be in progress.
+async fn place(shard: &Shard, connection: &Connection) {
     if !connection.has_place() {
         shard.metrics.limit_reached(Limit::RequestsInFlight);
         connection.until(Connection::has_place).await;
@@ -385,12 +401,30 @@ async fn start_request(
         shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
         connection.until(Connection::is_taken).await;
     }
+}
+
+async fn start_request(
+    shard: &Rc<Shard>,
+    connection: &Rc<Connection>,
+    frame: Bytes,
+    clock: Rc<RequestClock>,
+) -> Result<(), Malformed> {
+    // A small frame must not keep the whole buffer that it came in.
+    let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
+    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+    place(shard, connection).await;
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
     }
     let charge = Rc::new(shard.connection_memory.charge(frame.len()));
-    let in_hand = Rc::new(InHand { peer: Rc::clone(&connection.peer), frame: frame.clone() });
+    let in_hand = Rc::new(InHand {
+        peer: Rc::clone(&connection.peer),
+        frame: frame.clone(),
+        clock: Rc::clone(&clock),
+    });
     let (header, body) = header::parse(frame)?;
+    let asked = Asked { api: header.api, version: header.api_version, clock };
+    shard.metrics.requests.came(asked.api, asked.version);
     if !api::overlaps(header.api) {
         connection.until(Connection::is_at_rest).await;
     }
@@ -403,10 +437,15 @@ async fn start_request(
         return Ok(());
     }
     connection.hurried.set(false);
+    asked.clock.start(shard.runtime.now());
     let handled = pin!(api::handle(shard, connection, header, body));
     let slot = match crash::watched(&in_hand, handled).await? {
-        Answer::None => return Ok(()),
+        Answer::None => {
+            asked.end(shard, &connection.peer);
+            return Ok(());
+        }
         Answer::Now(response) => {
+            asked.clock.compute(shard.runtime.now());
             connection.ready(&charge, &response);
             Slot::filled(response)
         }
@@ -418,8 +457,10 @@ async fn start_request(
             let future = crash::watched(&in_hand, future);
             connection.fetching.set(connection.fetching.get() || is_fetch);
             let connection = Rc::clone(connection);
+            let (clock, runtime) = (Rc::clone(&asked.clock), Rc::clone(&shard.runtime));
             shard.runtime.spawn(Box::pin(async move {
                 let response = future.await;
+                clock.compute(runtime.now());
                 connection.ready(&charge, &response);
                 filled.fill(response);
                 if is_fetch {
@@ -430,17 +471,18 @@ async fn start_request(
             slot
         }
     };
-    connection.push(slot, charge);
+    connection.push(slot, charge, Some(asked));
     Ok(())
 }
 
 async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection: &Rc<Connection>) {
     let mut slices: Vec<Bytes> = Vec::new();
+    let mut leaving: Vec<Leaving> = Vec::new();
     loop {
-        let first = loop {
+        let (first, asked) = loop {
             let seen = connection.queued.generation();
             if let Some(queued) = connection.queue.borrow().front() {
-                break Rc::clone(&queued.slot);
+                break (Rc::clone(&queued.slot), queued.asked.clone());
             }
             if connection.is_closed() {
                 return;
@@ -449,27 +491,35 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
         };
         let response = first.take().await;
         let mut unsent_bytes = response.bytes();
-        if !finish(shard, response, &mut slices).await {
+        if !finish(shard, asked, response, &mut slices, &mut leaving).await {
             return;
         }
         let mut finished = 1;
         // What else is ready leaves in the same write.
         let mut close = false;
-        while let Some(response) = next_ready(shard, connection, finished) {
+        while let Some((asked, response)) = next_ready(shard, connection, finished) {
             finished += 1;
             unsent_bytes += response.bytes();
-            if !finish(shard, response, &mut slices).await {
+            if !finish(shard, asked, response, &mut slices, &mut leaving).await {
                 close = true;
                 break;
             }
         }
-        connection.progress.write_begun(stream.sent_bytes(), shard.runtime.now());
+        let began = shard.runtime.now();
+        connection.progress.write_begun(stream.sent_bytes(), began);
+        let bytes: usize = slices.iter().map(Bytes::len).sum();
         let written = stream.write_all(&mut slices).await;
-        connection.progress.write_ended(shard.runtime.now());
+        let sent = shard.runtime.now();
+        connection.progress.write_ended(sent);
         slices.clear();
         connection.queue.borrow_mut().drain(..finished);
         connection.unsent_bytes.set(connection.unsent_bytes.get() - unsent_bytes);
         connection.answered.notify();
+        if written.is_ok() {
+            shard.metrics.bytes_sent.add(bytes as u64);
+            let peer = &connection.peer;
+            leaving.drain(..).for_each(|response| response.sent(shard, peer, began, sent));
+        }
         if written.is_err() || close {
             return;
         }
@@ -477,20 +527,31 @@ async fn write_responses(shard: &Rc<Shard>, stream: &Rc<dyn Stream>, connection:
 }
 
 /// The response at `place` of the queue, if it is there and depends on nothing that is not durable.
-fn next_ready(shard: &Shard, connection: &Connection, place: usize) -> Option<Response> {
+fn next_ready(
+    shard: &Shard,
+    connection: &Connection,
+    place: usize,
+) -> Option<(Option<Asked>, Response)> {
     let queue = connection.queue.borrow();
-    let slot = &queue.get(place)?.slot;
-    let response = slot.try_take()?;
+    let queued = queue.get(place)?;
+    let response = queued.slot.try_take()?;
     if response.durable_at() <= shard.journal.durable_through() {
-        Some(response)
+        Some((queued.asked.clone(), response))
     } else {
-        slot.fill(response);
+        queued.slot.fill(response);
         None
     }
 }
 
 /// Waits until the response may leave and appends its bytes; `false` closes the connection.
-async fn finish(shard: &Shard, response: Response, slices: &mut Vec<Bytes>) -> bool {
+async fn finish(
+    shard: &Shard,
+    asked: Option<Asked>,
+    response: Response,
+    slices: &mut Vec<Bytes>,
+    leaving: &mut Vec<Leaving>,
+) -> bool {
     let durable = shard.journal.wait(response.durable_at()).await.is_ok();
+    leaving.extend(asked.map(|asked| asked.leave(shard, &response, durable)));
     response.into_slices(durable, slices)
 }

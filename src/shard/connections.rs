@@ -136,6 +136,12 @@ impl Connections {
         number.is_some() && number == self.begun.borrow().first().copied()
     }
 
+    /// Requests of all of them that are not answered yet.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.open().iter().map(|connection| connection.requests()).sum()
+    }
+
     fn open(&self) -> Vec<Rc<Connection>> {
         let mut open = Vec::new();
         self.open.borrow_mut().retain(|connection| match connection.upgrade() {

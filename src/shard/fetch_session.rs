@@ -102,19 +102,26 @@ struct Session {
 pub struct SessionCache {
     sessions: HashMap<i32, Session, RandomState>,
     slots: usize,
+    refused: u64,
 }
 
 impl SessionCache {
     /// A cache with so many slots.
     #[must_use]
     pub fn new(slots: usize) -> SessionCache {
-        SessionCache { sessions: HashMap::default(), slots }
+        SessionCache { sessions: HashMap::default(), slots, refused: 0 }
     }
 
     /// Number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// How often there was no free slot for a new session.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Whether there is no session.
@@ -241,6 +248,7 @@ impl SessionCache {
         if self.sessions.len() < self.slots {
             return true;
         }
+        self.refused += 1;
         let victim = self
             .sessions
             .iter()

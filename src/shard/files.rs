@@ -15,6 +15,7 @@ pub struct OpenFiles {
     files: HashMap<(TopicPartition, Offset), Open, foldhash::fast::RandomState>,
     clock: u64,
     most: usize,
+    evicted: u64,
 }
 
 /// A handle and when it was used last, by the count of uses.
@@ -22,7 +23,8 @@ type Open = (Rc<dyn File>, u64);
 
 impl Default for OpenFiles {
     fn default() -> OpenFiles {
-        OpenFiles { files: HashMap::default(), clock: 0, most: SEGMENT_FILES_OPEN_MAX }
+        let most = SEGMENT_FILES_OPEN_MAX;
+        OpenFiles { files: HashMap::default(), clock: 0, most, evicted: 0 }
     }
 }
 
@@ -48,9 +50,16 @@ impl OpenFiles {
             let oldest = self.files.iter().min_by_key(|(_, entry)| entry.1).map(|(key, _)| *key);
             if let Some(key) = oldest {
                 self.files.remove(&key);
+                self.evicted += 1;
             }
         }
         self.files.insert((partition, base), (file, self.clock));
+    }
+
+    /// How many have closed to make room for others.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Forgets one handle.

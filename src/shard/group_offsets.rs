@@ -34,6 +34,7 @@ use crate::limits::{GROUPS_PER_TURN_MAX, TOMBSTONES_PER_BATCH_MAX};
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::image::CONSUMER_OFFSETS;
+use crate::metrics::Limit;
 
 mod load;
 
@@ -443,7 +444,7 @@ fn newest_of(shard: &Shard, id: TopicPartition) -> JournalSequence {
 }
 
 async fn wait_durable(shard: &Shard, position: JournalSequence) -> Result<(), ErrorCode> {
-    let durable = shard.journal.wait(position).await;
+    let durable = shard.durable(position).await;
     durable.map_err(|_| ErrorCode::CoordinatorNotAvailable)
 }
 
@@ -474,6 +475,9 @@ async fn delete_of_topic(shard: &Rc<Shard>, kept: &Rc<Kept>, id: TopicId) {
 async fn write_tombstones(shard: &Rc<Shard>, kept: &Rc<Kept>, mut records: Vec<GroupRecord>) {
     while !records.is_empty() {
         let rest = records.split_off(records.len().min(TOMBSTONES_PER_BATCH_MAX));
+        if !rest.is_empty() {
+            shard.metrics.limit_reached(Limit::TombstonesPerBatch);
+        }
         if let Err(code) = write(shard, kept, records, None).await {
             tracing::warn!(shard = %shard.id, ?code, "offsets could not be deleted");
             return;
@@ -503,6 +507,9 @@ async fn expire(shard: &Rc<Shard>) {
             drop(turn);
             if ids.is_empty() {
                 break;
+            }
+            if ids.len() == GROUPS_PER_TURN_MAX {
+                shard.metrics.limit_reached(Limit::GroupsPerTurn);
             }
             last = ids.last().cloned();
             shard.runtime.yield_now().await;

@@ -12,11 +12,13 @@ use hashbrown::HashMap;
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
 use super::{
-    Shard, append, catalog, connection, group_offsets, markers, offsets, read, transactions, watch,
+    Shard, append, catalog, connection, group_offsets, markers, offsets, read, scrape,
+    transactions, watch,
 };
 use crate::ids::ShardId;
-use crate::io::mailbox::{Envelope, Lane, Mailbox, OutsideSender};
+use crate::io::mailbox::{Envelope, Lane, Load, Mailbox, OutsideSender};
 use crate::limits::MESSAGES_PER_TURN_MAX;
+use crate::metrics::Limit;
 
 /// One shard's end of the mesh, with the replies it waits for.
 pub struct Links {
@@ -70,6 +72,12 @@ impl Links {
         self.mailbox.outside_sender()
     }
 
+    /// What the mailbox has to carry, and where it met a bound.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.mailbox.load()
+    }
+
     /// Waits until requests may be admitted again.
     pub async fn ready_for_admission(&self) {
         self.mailbox.ready_for_admission().await;
@@ -109,9 +117,13 @@ pub fn start(shard: &Rc<Shard>) {
     runtime.spawn(Box::pin(async move {
         let mut messages = Vec::new();
         loop {
-            if shard.links.mailbox.receive(&mut messages, MESSAGES_PER_TURN_MAX) == 0 {
-                shard.links.mailbox.wait().await;
-                continue;
+            match shard.links.mailbox.receive(&mut messages, MESSAGES_PER_TURN_MAX) {
+                0 => {
+                    shard.links.mailbox.wait().await;
+                    continue;
+                }
+                MESSAGES_PER_TURN_MAX => shard.metrics.limit_reached(Limit::MessagesPerTurn),
+                _ => {}
             }
             for envelope in messages.drain(..) {
                 take_in(&shard, envelope);
@@ -198,6 +210,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::LogSizes => Reply::LogSizes(
             shard.partitions().iter().map(|partition| partition.log_size()).collect(),
         ),
+        Operation::Metrics => Reply::Metrics(Box::new(scrape::take(shard).await)),
         Operation::Catalog(change) => {
             Reply::Catalog(Box::pin(catalog::change(shard, change)).await)
         }
@@ -223,6 +236,7 @@ fn lane_of(operation: &Operation) -> Lane {
         Operation::Watch { .. }
         | Operation::WriteMarkers(_)
         | Operation::Transaction(_)
+        | Operation::Metrics
         | Operation::Catalog(_)
         | Operation::Publish(_)
         | Operation::DropTopic(_)

@@ -14,6 +14,7 @@ use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, TopicPartition};
 use crate::journal::image::ProducerRow;
 use crate::limits::MARKERS_PER_TURN_MAX;
+use crate::metrics::Limit;
 
 /// Appends the markers and waits until they are durable: one code per part, in order. 0, or 3 for
 /// a partition that is not here, 47 and 52 for a marker that comes too late, 56 for storage that
@@ -22,13 +23,14 @@ pub async fn write_markers(shard: &Rc<Shard>, parts: Vec<MarkerPart>) -> Vec<Err
     let mut written = Vec::with_capacity(parts.len());
     for (place, part) in parts.iter().enumerate() {
         if place > 0 && place % MARKERS_PER_TURN_MAX == 0 {
+            shard.metrics.limit_reached(Limit::MarkersPerTurn);
             shard.runtime.yield_now().await;
         }
         written.push(write_marker(shard, part).await);
     }
     let newest = written.iter().flatten().map(|pending| pending.durable_at).max();
     let newest = newest.unwrap_or(JournalSequence(0));
-    let durable = shard.journal.wait(newest).await.is_ok();
+    let durable = shard.durable(newest).await.is_ok();
     let through = shard.journal.durable_through();
     let code = |written: Result<Pending, ErrorCode>| match written {
         Ok(pending) if durable || pending.durable_at <= through => ErrorCode::None,
@@ -61,6 +63,6 @@ pub async fn describe_producers(
     append::check_online(&partition)?;
     let rows = partition.log.borrow().producers().live_rows(shard.runtime.wall_ms());
     let newest = partition.block_place.get().0;
-    shard.journal.wait(newest).await.map_err(|_| ErrorCode::KafkaStorageError)?;
+    shard.durable(newest).await.map_err(|_| ErrorCode::KafkaStorageError)?;
     Ok(rows)
 }

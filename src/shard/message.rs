@@ -20,6 +20,7 @@ use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
+use crate::metrics::Samples;
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
 use crate::wire::gather::DivergingEpoch;
 
@@ -96,6 +97,8 @@ pub enum Operation {
     Transaction(TxnRequest),
     /// Tell how large the logs of all partitions are.
     LogSizes,
+    /// Tell everything that is counted.
+    Metrics,
     /// Change the catalog; shard 0 only.
     Catalog(CatalogChange),
     /// Take over a new catalog.
@@ -129,6 +132,8 @@ pub enum Reply {
     Transaction(TxnReply),
     /// To [`Operation::LogSizes`], one per partition.
     LogSizes(Vec<LogSize>),
+    /// To [`Operation::Metrics`].
+    Metrics(Box<Samples>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.

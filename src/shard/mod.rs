@@ -5,11 +5,13 @@
 //! over an await, and never do a blocking call.
 
 pub mod append;
+pub mod asked;
 pub mod build;
 pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
 pub mod connections;
+pub mod endpoint;
 pub mod event;
 pub mod fetch_session;
 pub mod files;
@@ -26,6 +28,7 @@ pub mod producer_ids;
 pub mod quota;
 pub mod read;
 pub mod rings;
+pub mod scrape;
 pub mod space;
 pub mod transactions;
 pub mod watch;
@@ -40,18 +43,22 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::config::broker::{Advertise, BrokerConfig, OnStorageFailure};
+use crate::crash;
 use crate::error_code::ErrorCode;
-use crate::ids::{BootNumber, LeaderEpoch, Offset, ShardId, TopicId, TopicPartition};
+use crate::ids::{
+    BootNumber, JournalSequence, LeaderEpoch, Offset, ShardId, TopicId, TopicPartition,
+};
 use crate::io::{Disk, Monotonic, Runtime};
 use crate::journal::image::PartitionRow;
-use crate::journal::writer::Journal;
+use crate::journal::writer::{Journal, JournalFailed};
 use crate::log::Log;
 use crate::log::epochs::EpochHistory;
 use crate::log::producers::Producers;
 use crate::log::segments::{SealedSegment, SegmentRules, SegmentSet};
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
-use crate::metrics::ShardMetrics;
+use crate::metrics::stages::Stage;
+use crate::metrics::{Limit, ShardMetrics};
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
@@ -224,6 +231,7 @@ impl Shard {
         let config = Arc::clone(&parts.context.config);
         let split = config.memory_split();
         let slots = config.max_incremental_fetch_session_cache_slots;
+        let metrics = ShardMetrics::new();
         let recovered =
             parts.recovered.into_iter().map(|partition| (partition.row.tp, partition)).collect();
         let shard = Rc::new(Shard {
@@ -243,7 +251,7 @@ impl Shard {
             producer_ids: ProducerIds::default(),
             group_offsets: GroupOffsets::default(),
             transactions: Transactions::new(&config),
-            metrics: ShardMetrics::new(),
+            metrics,
             catalog_changed: Event::default(),
             stop: Event::default(),
             connection_memory: Budget::new(split.connection_bytes),
@@ -300,18 +308,20 @@ impl Shard {
                     }
                     None => {
                         let state = recovered.remove(&id);
-                        let opened = Self::open_partition(id, topic, state, expiration_ms);
+                        let opened = self.open_partition(id, topic, state, expiration_ms);
                         partitions.insert(id, opened);
                     }
                 }
             }
         }
         drop(partitions);
+        self.metrics.topics.retain(|id| image.topic_by_id(id).is_some());
         self.catalog.replace(image);
         self.catalog_changed.notify();
     }
 
     fn open_partition(
+        &self,
         id: TopicPartition,
         topic: &Arc<Topic>,
         recovered: Option<RecoveredPartition>,
@@ -331,7 +341,8 @@ impl Shard {
         for (base, bytes) in recovered.segments {
             segments.sealed.insert(base, SealedSegment { bytes, index: None, aborted: None });
         }
-        Partition::new(id, Arc::clone(topic), log, segments, row)
+        let metrics = self.metrics.topic(topic.id, &topic.name);
+        Partition::new(id, Arc::clone(topic), log, segments, row, metrics)
     }
 
     /// The partition, if this shard has it.
@@ -418,7 +429,11 @@ impl Shard {
     /// # Errors
     /// 56 while the disk is full, or after this shard's storage or anybody's sync has failed.
     pub fn check_writable(&self) -> Result<(), ErrorCode> {
-        if self.space.is_full() { Err(ErrorCode::KafkaStorageError) } else { self.check_sound() }
+        if self.space.is_full() {
+            self.metrics.limit_reached(Limit::DiskFull);
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        self.check_sound()
     }
 
     /// Whether anything can be taken at all, full disk or not.
@@ -432,6 +447,31 @@ impl Shard {
         } else {
             Ok(())
         }
+    }
+
+    /// Waits until the journal is durable up to `sequence`. The request in hand, if there is one,
+    /// is told what that cost.
+    ///
+    /// # Errors
+    /// When the journal failed before.
+    pub async fn durable(&self, sequence: JournalSequence) -> Result<(), JournalFailed> {
+        if self.journal.durable_through() >= sequence {
+            return Ok(());
+        }
+        let since = self.runtime.now();
+        let outcome = self.journal.wait(sequence).await;
+        let (block, now) = (self.journal.times(sequence), self.runtime.now());
+        crash::on_clock(|clock| clock.spend_on_block(since, block, now));
+        outcome
+    }
+
+    /// Waits for something that is the request's own stage.
+    pub async fn spend<T>(&self, stage: Stage, wait: impl Future<Output = T>) -> T {
+        let since = self.runtime.now();
+        let outcome = wait.await;
+        let now = self.runtime.now();
+        crash::on_clock(|clock| clock.spend(stage, since, now));
+        outcome
     }
 
     /// Whether the shard is stopping.

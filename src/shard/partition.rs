@@ -16,6 +16,7 @@ use crate::limits::WAITERS_PER_PARTITION_MAX;
 use crate::log::Log;
 use crate::log::segments::SegmentSet;
 use crate::metadata::image::Topic;
+use crate::metrics::topics::TopicMetrics;
 
 use super::event::Event;
 use super::message::LogSize;
@@ -37,6 +38,8 @@ pub struct Partition {
     pub id: TopicPartition,
     /// Its topic as last published.
     pub topic: RefCell<Arc<Topic>>,
+    /// Counters of its topic.
+    pub metrics: Rc<TopicMetrics>,
     /// The hot state.
     pub log: RefCell<Log>,
     /// The segments.
@@ -138,6 +141,7 @@ impl Partition {
         log: Log,
         segments: SegmentSet,
         row: PartitionRow,
+        metrics: Rc<TopicMetrics>,
     ) -> Rc<Partition> {
         let availability = match &row.offline {
             Some(offline) => Availability::Offline(offline.reason.clone()),
@@ -147,6 +151,7 @@ impl Partition {
         Rc::new(Partition {
             id,
             topic: RefCell::new(topic),
+            metrics,
             log: RefCell::new(log),
             segments: RefCell::new(segments),
             availability: RefCell::new(availability),

@@ -7,7 +7,7 @@
 //! tasks write one partition. A full disk holds the writer until space returns; any other failure
 //! takes the partition offline, with its entries kept aside.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use crate::limits::{
 use crate::log::layout::{self, SegmentFile};
 use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
 use crate::log::transactions::EndedTransaction;
+use crate::metrics::Counter;
 
 /// Partitions whose tail waits to be written.
 #[derive(Default)]
@@ -35,12 +36,22 @@ pub struct WriteBehind {
     queued: Event,
     /// Partitions with a tail, oldest first: who is written when memory gets short.
     with_tail: RefCell<VecDeque<Rc<Partition>>>,
+    /// Writers that have something to do.
+    busy: Cell<usize>,
+    crowded: Counter,
 }
 
 impl WriteBehind {
+    /// How often a partition was queued while all writers were busy.
+    #[must_use]
+    pub fn crowded(&self) -> u64 {
+        self.crowded.get()
+    }
+
     /// Queues the partition unless it is queued already.
     pub fn queue(&self, partition: &Rc<Partition>) {
         if !partition.write_queued.replace(true) {
+            self.crowded.add(u64::from(self.busy.get() >= SEGMENT_WRITERS_MAX));
             self.queue.borrow_mut().push_back(Rc::clone(partition));
             self.queued.notify();
         }
@@ -77,6 +88,22 @@ impl WriteBehind {
     }
 }
 
+/// A writer that has something to do.
+struct Busy<'a>(&'a WriteBehind);
+
+impl Busy<'_> {
+    fn new(of: &WriteBehind) -> Busy<'_> {
+        of.busy.set(of.busy.get() + 1);
+        Busy(of)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+    }
+}
+
 /// Starts the shard's writers.
 pub fn start(shard: &Rc<Shard>) {
     for _ in 0..SEGMENT_WRITERS_MAX {
@@ -87,6 +114,7 @@ pub fn start(shard: &Rc<Shard>) {
                 let seen = shard.write_behind.queued.generation();
                 match shard.write_behind.next() {
                     Some(partition) => {
+                        let _busy = Busy::new(&shard.write_behind);
                         // What is not durable yet cannot be written; a failed journal never is.
                         let newest = partition.block_place.get().0;
                         if shard.journal.wait(newest).await.is_err() {

@@ -7,6 +7,7 @@
 //! and [`produce`] for the two hot ones.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod codes;
 pub mod decode;
 pub mod encode;
 pub mod frame;

@@ -186,6 +186,12 @@ impl Api {
         self as i16
     }
 
+    /// Its place in [`SERVED`].
+    #[must_use]
+    pub fn place(self) -> usize {
+        BY_KEY.get(self as usize).map_or(0, |place| usize::from(*place))
+    }
+
     /// Its row of the table.
     #[must_use]
     pub fn row(self) -> &'static ApiRow {

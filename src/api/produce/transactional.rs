@@ -17,6 +17,7 @@ use crate::ids::{PartitionIndex, ShardId, TopicId};
 use crate::limits::{CONCURRENT_TRANSACTIONS_RETRY_MS, CONCURRENT_TRANSACTIONS_RETRY_MS_MAX};
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
+use crate::metrics::Limit;
 use crate::shard::message::{Operation, Reply, VerifyPart};
 use crate::shard::transactions::{self, TxnQuestion};
 
@@ -116,10 +117,25 @@ impl Work {
             let asked = staged.iter_mut().filter(|partition| partition.guard.is_some());
             for (partition, code) in asked.zip(codes) {
                 if !code.is_none() {
+                    self.count_refused_by_coordinator(partition, code);
                     partition.refuse(told(code, self.version));
                 }
             }
             return;
+        }
+    }
+
+    fn count_refused_by_coordinator(&self, partition: &Staged, code: ErrorCode) {
+        if code == ErrorCode::ConcurrentTransactions {
+            self.shard.metrics.limit_reached(Limit::ConcurrentTransactionsRetry);
+        }
+        let Ok(ready) = &partition.state else { return };
+        let Some(topic) = self.image.topic_by_id(ready.id.topic) else { return };
+        let of_topic = self.shard.metrics.topic(topic.id, &topic.name);
+        of_topic.add(|of| &of.produce_requests, 1);
+        of_topic.add(|of| &of.failed_produce_requests, 1);
+        if matches!(code, ErrorCode::ProducerFenced | ErrorCode::InvalidProducerEpoch) {
+            of_topic.add(|of| &of.producer_fenced, 1);
         }
     }
 

@@ -7,6 +7,8 @@ use crate::batch::compression::InflateFault;
 use crate::batch::records::RecordFault;
 use crate::error_code::ErrorCode;
 use crate::ids::ProducerId;
+use crate::limits::HEADERS_PER_RECORD_MAX;
+use crate::metrics::Limit;
 
 /// The answer to a batch that is not appended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +28,23 @@ impl Refusal {
     #[must_use]
     pub(super) fn plain(reason: Reason) -> Refusal {
         Refusal { code: reason.code(), message: None, record_errors: Vec::new(), reason }
+    }
+
+    /// The bound that the batch goes beyond, if that is what is wrong, or that its answer does.
+    #[must_use]
+    pub fn limit(&self) -> Option<Limit> {
+        match &self.reason {
+            Reason::TooLarge { .. } => Some(Limit::MessageBytes),
+            Reason::Inflate(InflateFault::TooLarge) => Some(Limit::InflatedBatchBytes),
+            Reason::Inflate(InflateFault::WindowTooLarge) => Some(Limit::ZstdWindow),
+            Reason::Record(RecordFault::HeaderCount(count)) if *count > HEADERS_PER_RECORD_MAX => {
+                Some(Limit::HeadersPerRecord)
+            }
+            Reason::RecordErrors { total, .. } if *total > self.record_errors.len() => {
+                Some(Limit::RecordErrorsPerBatch)
+            }
+            _ => None,
+        }
     }
 
     /// Whether Kafka's log finds this fault, so that the answer names the start of the log.

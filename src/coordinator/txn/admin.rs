@@ -53,7 +53,7 @@ impl Coordinator {
         }
         let pattern = match filter.pattern.as_deref() {
             None | Some("") => None,
-            Some(pattern) => Some(whole(pattern).ok_or(ErrorCode::InvalidRegularExpression)?),
+            Some(pattern) => Some(whole(pattern).map_err(|_| ErrorCode::InvalidRegularExpression)?),
         };
         let mut listing = Listing::default();
         let mut wanted = Wanted {
@@ -104,14 +104,19 @@ impl Wanted {
     }
 }
 
+/// Whether a pattern is refused because its program would be too large.
+#[must_use]
+pub fn is_pattern_too_large(pattern: &str) -> bool {
+    matches!(whole(pattern), Err(regex::Error::CompiledTooBig(_)))
+}
+
 /// A pattern that must match all of a text.
-fn whole(pattern: &str) -> Option<Regex> {
+fn whole(pattern: &str) -> Result<Regex, regex::Error> {
     let build = |pattern: &str| {
         RegexBuilder::new(pattern)
             .size_limit(TRANSACTIONAL_ID_PATTERN_BYTES_MAX)
             .dfa_size_limit(TRANSACTIONAL_ID_PATTERN_BYTES_MAX)
             .build()
-            .ok()
     };
     // By itself first: parentheses that close what is put around it are no pattern.
     build(pattern)?;

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 
 use super::state::{Metadata, STRICT_LEVEL, State};
 use super::timers::Timers;
-use super::{Completion, Rules, Ticket, TxnPartition, Write, Written};
+use super::{Completion, Decision, Rules, Ticket, TxnPartition, Write, Written};
 use crate::coordinator::record::transaction::{key_bytes, value_bytes, value_version};
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerId};
@@ -74,8 +74,8 @@ pub(super) struct Pending {
 pub(super) enum Transition {
     /// What a client asked for.
     Become(Metadata),
-    /// An abort by the coordinator itself.
-    Fence(Metadata),
+    /// An abort by the coordinator itself, and why.
+    Fence(Metadata, Decision),
     /// The end of a transaction whose Prepare is durable.
     Complete {
         target: Metadata,
@@ -90,7 +90,7 @@ impl Transition {
     fn target(&self) -> Option<&Metadata> {
         match self {
             Transition::Become(target)
-            | Transition::Fence(target)
+            | Transition::Fence(target, _)
             | Transition::Complete { target, .. } => Some(target),
             Transition::Forget => None,
         }
@@ -235,16 +235,17 @@ impl Coordinator {
         &self,
         entry: &Entry,
         fresh: impl FnOnce() -> Option<ProducerId>,
+        why: Decision,
         now_ms: i64,
     ) -> Option<Transition> {
         let open = entry.durable.as_ref().expect("invariant: only what is open is fenced");
         if self.rules.finalized_level < STRICT_LEVEL {
             let fenced = open.fenced(entry.has_failed_fence);
-            return Some(Transition::Fence(fenced.prepared(false, now_ms)));
+            return Some(Transition::Fence(fenced.prepared(false, now_ms), why));
         }
         let next = if open.is_exhausted() { Some(fresh()?) } else { None };
         let aborted = open.prepared_strict(false, next, now_ms);
-        Some(Transition::Fence(aborted.expect("invariant: an abort finds an epoch")))
+        Some(Transition::Fence(aborted.expect("invariant: an abort finds an epoch"), why))
     }
 
     /// Replaces what is durable of one id: the only place that does, while loading too.
@@ -292,18 +293,26 @@ impl Coordinator {
         transition: Transition,
         now_ms: i64,
     ) -> Written {
+        let why = match &transition {
+            Transition::Fence(_, why) => Some(*why),
+            _ => None,
+        };
         let target = match transition {
             Transition::Become(target)
-            | Transition::Fence(target)
+            | Transition::Fence(target, _)
             | Transition::Complete { target, .. } => Some(target),
             Transition::Forget => None,
         };
-        let is_prepare = target.as_ref().is_some_and(|target| target.state.is_prepare());
+        let decided = target.as_ref().and_then(|target| match target.state {
+            State::PrepareCommit => Some(Decision::Commit),
+            State::PrepareAbort => Some(why.unwrap_or(Decision::Abort)),
+            _ => None,
+        });
         self.apply(partition, &id, target);
-        if is_prepare {
+        if decided.is_some() {
             self.entry(partition, &id).has_failed_fence = false;
             let markers = Some(self.begin_marking(partition, &id, now_ms));
-            return Written { markers, ..Written::default() };
+            return Written { markers, decided, ..Written::default() };
         }
         Written { released: Some(id), ..Written::default() }
     }
@@ -333,14 +342,14 @@ impl Coordinator {
                 };
                 return Written { error, again, ..Written::default() };
             }
-            Transition::Fence(target) if self.rules.finalized_level < STRICT_LEVEL => {
+            Transition::Fence(target, _) if self.rules.finalized_level < STRICT_LEVEL => {
                 let entry = self.entry(partition, &id);
                 let open = entry.durable.as_mut().expect("invariant: only what is open is fenced");
                 open.producer = target.producer;
                 open.last_epoch = target.last_epoch;
                 entry.has_failed_fence = true;
             }
-            Transition::Become(_) | Transition::Fence(_) | Transition::Forget => {}
+            Transition::Become(_) | Transition::Fence(..) | Transition::Forget => {}
         }
         if self.entry(partition, &id).durable.is_none() {
             self.apply(partition, &id, None);

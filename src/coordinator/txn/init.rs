@@ -7,7 +7,7 @@
 
 use super::coordinator::{Coordinator, Entry, Transition};
 use super::state::{EPOCH_FOR_CLIENTS_MAX, Metadata, NO_TIMEOUT_MS, State};
-use super::{Identity, InitProducerId, Verdict, is_valid_id};
+use super::{Decision, Identity, InitProducerId, Verdict, is_valid_id};
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerId};
 
@@ -94,7 +94,7 @@ impl Coordinator {
             return Plan::Refuse(ErrorCode::ProducerFenced);
         }
         match durable.state {
-            State::Ongoing => match self.fence(entry, || fresh, now_ms) {
+            State::Ongoing => match self.fence(entry, || fresh, Decision::Fenced, now_ms) {
                 Some(transition) => Plan::Abort(transition),
                 None => Plan::NeedsProducerId,
             },

@@ -22,6 +22,7 @@ pub mod state;
 mod tests;
 mod timers;
 
+pub use admin::is_pattern_too_large;
 pub use coordinator::Coordinator;
 pub use state::State;
 
@@ -159,6 +160,21 @@ pub struct Written {
     pub error: Option<ErrorCode>,
     /// A Complete that could not be appended for now: append this, after a pause.
     pub again: Option<Write>,
+    /// The record was a Prepare: how its transaction ends, and by whose decision.
+    pub decided: Option<Decision>,
+}
+
+/// How a transaction ends, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// The client commits.
+    Commit,
+    /// The client aborts.
+    Abort,
+    /// It was open for too long.
+    TimedOut,
+    /// Another instance of its producer has begun.
+    Fenced,
 }
 
 /// The markers that end a transaction whose Prepare is durable.

@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Write;
 use super::coordinator::{Coordinator, Transition};
 use super::state::Metadata;
+use super::{Decision, Write};
 use crate::ids::{PartitionIndex, ProducerId};
 use crate::limits::TRANSACTION_SWEEP_WRITES_MAX;
 
@@ -94,7 +94,7 @@ impl Coordinator {
         let mut writes = Vec::with_capacity(due.len());
         for (_, partition, id) in due {
             let entry = &self.partitions[&partition].ids[&id];
-            if let Some(transition) = self.fence(entry, &mut *fresh, now_ms) {
+            if let Some(transition) = self.fence(entry, &mut *fresh, Decision::TimedOut, now_ms) {
                 writes.push(self.begin(partition, &id, transition));
             }
         }

@@ -45,6 +45,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("STREAM_CALLS_PER_TURN_MAX", "the unit of one turn"),
     ("LISTEN_BACKLOG", "the kernel's, which counts it"),
     ("CATALOG_LOG_BYTES_MAX", "where work begins"),
+    ("MAILBOX_CONTROL_MAX", "a credit that nobody asks for yet"),
     ("OPEN_FILES_COMFORTABLE", "of a start, which warns"),
     ("DRAIN_MS", "of a stop, which ends the counters too"),
     ("OFFSETS_LOAD_BYTES", "the unit of one read"),

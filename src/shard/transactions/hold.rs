@@ -21,6 +21,7 @@ use super::hold_deadline;
 use crate::ids::ShardId;
 use crate::io::{Monotonic, Runtime};
 use crate::limits::TXN_REQUESTS_HELD_MAX;
+use crate::metrics::Counter;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
 use crate::shard::message::{Message, Operation, Reply, TxnRequest};
@@ -88,7 +89,20 @@ pub(super) enum Place {
 pub(super) struct Holds {
     lines: RefCell<HashMap<Arc<str>, Line, foldhash::fast::RandomState>>,
     held: Cell<usize>,
+    /// What has become of requests.
+    pub counts: HoldCounts,
     remote: RefCell<HashMap<(ShardId, u64), Rc<Caller>, foldhash::fast::RandomState>>,
+}
+
+/// What has become of requests that met a pending transition.
+#[derive(Default)]
+pub(super) struct HoldCounts {
+    /// They were held.
+    pub held: Counter,
+    /// They were held to their deadline.
+    pub expired: Counter,
+    /// They were refused: too many are held.
+    pub refused: Counter,
 }
 
 /// The held requests of one id.
@@ -120,6 +134,11 @@ impl Line {
 }
 
 impl Holds {
+    /// How many are held now.
+    pub fn held(&self) -> usize {
+        self.held.get()
+    }
+
     /// Whether others come before a request that has not been asked yet.
     pub fn is_queued(&self, id: &str) -> bool {
         self.lines.borrow().get(id).is_some_and(|line| line.turn_taken || !line.waiting.is_empty())
@@ -140,6 +159,7 @@ impl Holds {
             connection.park(&caller.waiter);
         }
         self.held.set(self.held.get() + 1);
+        self.counts.held.add(1);
         let woken = async {
             caller.waiter.fired().await;
             true
@@ -158,6 +178,7 @@ impl Holds {
             return false;
         }
         if !woken {
+            self.counts.expired.add(1);
             self.expire(id);
         }
         caller.has_turn.replace(false)
@@ -170,6 +191,7 @@ impl Holds {
             line.turn_taken = false;
         }
         let full = self.held.get() >= TXN_REQUESTS_HELD_MAX;
+        self.counts.refused.add(u64::from(full));
         if line.expired || full || caller.deadline <= now || caller.is_gone() {
             if line.is_idle() {
                 lines.remove(id);

@@ -7,6 +7,7 @@
 //! partitions take the same marker twice. A partition whose topic is gone needs none.
 //! Source: Kafka's `TransactionMarkerChannelManager`; spec §4.1.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::coordinator::txn::{Completion, TxnPartition};
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ShardId, TopicPartition};
 use crate::limits::{MARKER_RETRY_MS_MAX, MARKER_RETRY_MS_MIN};
+use crate::metrics::ShardMetrics;
 use crate::shard::Shard;
 use crate::shard::markers::write_markers;
 use crate::shard::message::{MarkerPart, Operation, Reply};
@@ -27,6 +29,8 @@ pub fn start(shard: &Rc<Shard>, completion: Completion) {
 }
 
 async fn complete(shard: Rc<Shard>, completion: Completion) {
+    let began = shard.runtime.now();
+    let pending = Pending::new(&shard, completion.partitions.len());
     let mut owed = completion.partitions.clone();
     let mut pause_ms = MARKER_RETRY_MS_MIN;
     while !shard.is_stopping() {
@@ -44,9 +48,13 @@ async fn complete(shard: Rc<Shard>, completion: Completion) {
             return coordinator.borrow_mut().give_up(completion.ticket);
         }
         let write = coordinator.borrow_mut().marked(completion.ticket, &round.done, now_ms);
+        pending.written(round.done.len());
         if let Some(write) = write {
             // A failure is answered by nobody: the coordinator says whether it is tried again.
-            let _ = write_out(&shard, write).await;
+            if write_out(&shard, write).await.is_ok() {
+                let took_ns = shard.runtime.now().0.saturating_sub(began.0);
+                shard.metrics.transactions.completion.record_ns(took_ns);
+            }
             return;
         }
         owed = round.owed;
@@ -58,6 +66,32 @@ async fn complete(shard: Rc<Shard>, completion: Completion) {
         let changed = shard.catalog_changed.wait(seen);
         futures_lite::future::or(timer, changed).await;
         pause_ms = (pause_ms * 2).min(MARKER_RETRY_MS_MAX);
+    }
+}
+
+/// The markers of one transaction that are counted as pending, until they are written or nobody
+/// writes them any more.
+struct Pending {
+    metrics: Rc<ShardMetrics>,
+    left: Cell<usize>,
+}
+
+impl Pending {
+    fn new(shard: &Shard, count: usize) -> Pending {
+        let metrics = Rc::clone(&shard.metrics);
+        metrics.transactions.markers_pending.add(count as i64);
+        Pending { metrics, left: Cell::new(count) }
+    }
+
+    fn written(&self, count: usize) {
+        self.left.set(self.left.get().saturating_sub(count));
+        self.metrics.transactions.markers_pending.add(-(count as i64));
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.written(self.left.get());
     }
 }
 

@@ -28,7 +28,7 @@ use crate::batch::{BatchBuilder, CompressionTarget};
 use crate::config::BrokerConfig;
 use crate::coordinator::txn::{
     AddPartitions, Coordinator, Description, EndTxn, Identity, InitProducerId, ListFilter, Listing,
-    Rules, Verdict, Write, Written,
+    Rules, Verdict, Write, Written, is_pattern_too_large,
 };
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
@@ -37,6 +37,9 @@ use crate::io::mailbox::Lane;
 use crate::limits::TXN_APPEND_RETRY_MS;
 use crate::metadata::image::TRANSACTION_STATE;
 use crate::metadata::topics;
+use crate::metrics::stages::Stage;
+use crate::metrics::transactions::TransactionMetrics;
+use crate::metrics::{Limit, Samples, families};
 use crate::wire::versions;
 
 pub use hold::Caller;
@@ -64,6 +67,23 @@ impl Transactions {
             coordinator: RefCell::new(Coordinator::new(rules)),
             holds: Holds::default(),
             known: Cell::new(None),
+        }
+    }
+}
+
+impl Transactions {
+    /// Tells of ids, holds and what `counted`.
+    pub fn tell(&self, counted: &TransactionMetrics, samples: &mut Samples) {
+        counted.tell(samples, &self.coordinator.borrow().counts());
+        let holds = &self.holds;
+        samples.count(&families::TXN_HOLDS, &[], holds.counts.held.get());
+        samples.count(&families::TXN_HOLD_EXPIRIES, &[], holds.counts.expired.get());
+        samples.count(&families::TXN_HELD, &[], holds.held() as u64);
+        for (limit, count) in [
+            (Limit::TxnPendingHold, &holds.counts.expired),
+            (Limit::TxnRequestsHeld, &holds.counts.refused),
+        ] {
+            samples.count(&families::LIMITS, &[("limit", limit.label())], count.get());
         }
     }
 }
@@ -335,7 +355,14 @@ pub async fn perform(shard: &Rc<Shard>, caller: &Rc<Caller>, request: TxnRequest
         }
         TxnRequest::List(filter) => {
             let coordinator = shard.transactions.coordinator.borrow();
-            TxnReply::Listed(coordinator.list(&filter, shard.runtime.wall_ms()))
+            let listed = coordinator.list(&filter, shard.runtime.wall_ms());
+            let pattern = filter.pattern.as_deref().unwrap_or_default();
+            if matches!(listed, Err(ErrorCode::InvalidRegularExpression))
+                && is_pattern_too_large(pattern)
+            {
+                shard.metrics.limit_reached(Limit::TransactionalIdPatternBytes);
+            }
+            TxnReply::Listed(listed)
         }
     }
 }
@@ -356,7 +383,7 @@ async fn run<T>(
 ) -> Result<T, ErrorCode> {
     let holds = &shard.transactions.holds;
     let mut fresh = None;
-    if holds.is_queued(id) && !holds.hold(&*shard.runtime, id, caller, Place::Last).await {
+    if holds.is_queued(id) && !hold(shard, id, caller, Place::Last).await {
         return Err(ErrorCode::ConcurrentTransactions);
     }
     loop {
@@ -394,17 +421,23 @@ async fn run<T>(
                 fresh = None;
                 holds.end_turn(id);
                 write_out(shard, write).await?;
-                if !holds.hold(&*shard.runtime, id, caller, Place::First).await {
+                if !hold(shard, id, caller, Place::First).await {
                     return Err(ErrorCode::ConcurrentTransactions);
                 }
             }
             Verdict::Hold => {
-                if !holds.hold(&*shard.runtime, id, caller, Place::First).await {
+                if !hold(shard, id, caller, Place::First).await {
                     return Err(ErrorCode::ConcurrentTransactions);
                 }
             }
         }
     }
+}
+
+/// Holds a request until it has its turn; `false` when it is refused instead.
+async fn hold(shard: &Rc<Shard>, id: &Arc<str>, caller: &Rc<Caller>, place: Place) -> bool {
+    let held = shard.transactions.holds.hold(&*shard.runtime, id, caller, place);
+    shard.spend(Stage::Hold, held).await
 }
 
 /// Appends a record of the coordinator, waits for it, and does what follows from it.
@@ -418,6 +451,9 @@ async fn write_out(shard: &Rc<Shard>, write: Write) -> Result<(), ErrorCode> {
 
 /// What follows from a record that was appended, or not.
 fn go_on(shard: &Rc<Shard>, written: Written) -> Result<(), ErrorCode> {
+    if let Some(decision) = written.decided {
+        shard.metrics.transactions.decided(decision);
+    }
     if let Some(completion) = written.markers {
         markers::start(shard, completion);
     }
@@ -456,7 +492,7 @@ async fn append_records(
     }
     let urgency = if ends { append::Urgency::Control } else { append::Urgency::Usual };
     let pending = append::append_internal(shard, id, &batch.finish(), urgency, None).await?;
-    let durable = shard.journal.wait(pending.durable_at).await;
+    let durable = shard.durable(pending.durable_at).await;
     durable.map_err(|_| ErrorCode::KafkaStorageError)
 }
 

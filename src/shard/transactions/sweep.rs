@@ -11,6 +11,7 @@ use crate::coordinator::txn::Write;
 use crate::error_code::ErrorCode;
 use crate::io::Monotonic;
 use crate::limits::{TOMBSTONE_BATCH_BYTES, TRANSACTION_SWEEP_WRITES_MAX};
+use crate::metrics::Limit;
 use crate::shard::event::Slot;
 use crate::shard::{Shard, producer_ids};
 
@@ -60,6 +61,9 @@ async fn abort_timed_out(shard: &Rc<Shard>) {
         let now_ms = shard.runtime.wall_ms();
         let writes = shard.transactions.coordinator.borrow_mut().timed_out(now_ms, &mut fresh);
         let all = writes.len() < TRANSACTION_SWEEP_WRITES_MAX;
+        if !all {
+            shard.metrics.limit_reached(Limit::TransactionSweepWrites);
+        }
         write_all(shard, writes).await;
         // Once more if producer ids were wanted and none was at hand.
         let reserved = short && may_reserve && producer_ids::reserve(shard).await.is_ok();
@@ -100,6 +104,9 @@ async fn forget_expired(shard: &Rc<Shard>) {
         let mut failed = false;
         for batch in tombstones.into_iter().fold(Vec::new(), into_batches) {
             failed |= write_tombstones(shard, batch).await.is_err();
+        }
+        if count == TRANSACTION_SWEEP_WRITES_MAX {
+            shard.metrics.limit_reached(Limit::TransactionSweepWrites);
         }
         // Those that failed live on, and would be found again at once.
         if count < TRANSACTION_SWEEP_WRITES_MAX || failed {
