@@ -62,6 +62,8 @@ fn records_of_transaction_state() {
         for _ in 0..choices.below(5) {
             metadata.partitions.push((text(choices), choices.byte().into()));
         }
+        metadata.partitions.sort();
+        metadata.partitions.dedup();
         if !metadata.partitions.is_empty() {
             metadata.state = State::Ongoing;
         }
