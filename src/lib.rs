@@ -111,6 +111,7 @@
 //! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `sha2`, `hmac`: what is kept of a SCRAM password.
+//! - `bolero`: tests only: fuzz targets that run in `cargo test`.
 //! - `proptest`, `tempfile`: tests only; so is `rdkafka`, as a client that everyone uses.
 
 pub mod api;

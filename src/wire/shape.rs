@@ -162,8 +162,36 @@ impl Field {
         Field { kind, since: 0, until: i16::MAX, nullable_from: i16::MAX }
     }
 
-    fn is_present(&self, version: i16) -> bool {
+    /// What it holds.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether this version has it.
+    #[must_use]
+    pub fn is_present(&self, version: i16) -> bool {
         (self.since..=self.until).contains(&version)
+    }
+
+    /// Whether it may be null in this version.
+    #[must_use]
+    pub fn is_nullable(&self, version: i16) -> bool {
+        version >= self.nullable_from
+    }
+}
+
+impl Tag {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn field(&self) -> Field {
+        self.field
     }
 }
 

@@ -42,7 +42,7 @@ fn gzip(megabytes: usize) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-fn zstd_with_window(megabytes: usize, window_log: u32) -> Vec<u8> {
+pub fn zstd_with_window(megabytes: usize, window_log: u32) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("memory");
     encoder.window_log(window_log).expect("a window");
     record_of_zeros(megabytes, &mut encoder);
@@ -64,7 +64,7 @@ fn snappy(megabytes: usize) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(&records).expect("small enough")
 }
 
-fn bomb(codec: i16, payload: Vec<u8>, records: i32) -> Bytes {
+pub fn bomb(codec: i16, payload: Vec<u8>, records: i32) -> Bytes {
     let mut batch = Batch::of_values(["replaced"]);
     batch.attributes = codec & CODEC_MASK;
     batch.payload = Some(payload);

@@ -41,6 +41,7 @@ fn without_descriptors_newcomers_wait_and_files_are_written_all_the_same() {
     assert_eq!(waiting.receive(sent).error_code, 0);
     until(Duration::from_secs(10), "the descriptors are back", || open() < 100);
     stage.witness_is_served();
+    assert!(stage.reached("descriptors") > 0);
     stage.memory_is_kept(400);
     std::fs::remove_file(program).expect("it was there");
 }

@@ -11,6 +11,7 @@ mod support;
 mod bombs;
 mod descriptors;
 mod frames;
+mod limits;
 mod places;
 mod slow;
 mod stage;

@@ -116,6 +116,7 @@ fn beyond_the_limit_of_the_broker_newcomers_wait_until_somebody_leaves() {
     others.pop();
     assert_eq!(waiting.receive(sent).error_code, 0);
     assert_eq!(stage.said("new ones wait (max.connections)"), 1, "once, not per attempt");
+    assert_eq!(stage.reached("connections"), 1);
     // Raised while it runs, it holds at once.
     let mut another = stage.broker.connect();
     let sent = another.send(0, &ApiVersionsRequest::default());
@@ -167,5 +168,6 @@ fn ten_thousand_silent_connections_cost_little_and_are_closed_when_idle() {
         closed += usize::from(matches!(std::io::Read::read(&mut stream, &mut [0]), Ok(0)));
     }
     assert_eq!(closed, count - 1, "all of them were idle");
+    assert!(stage.reached("connection_idle") >= count as u64);
     stage.witness_is_served();
 }

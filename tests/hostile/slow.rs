@@ -90,6 +90,7 @@ fn a_request_that_does_not_go_on_is_given_up() {
     }
     assert_eq!(slow.receive_frame()[..4], [0, 0, 0, 5]);
     stage.witness_is_served();
+    assert_eq!(stage.reached("connection_stall"), 21);
     stage.memory_is_kept(32);
 }
 
@@ -120,6 +121,7 @@ fn a_client_that_never_reads_is_given_up_and_its_responses_are_bounded() {
         });
     }
     stage.witness_is_served();
+    assert!(stage.reached("connection_stall") + stage.reached("connection_memory") >= 30);
     stage.memory_is_kept(40);
 }
 
@@ -161,7 +163,8 @@ fn half_sent_requests_that_fill_the_memory_are_given_up_before_others_wait_long(
     for _ in 0..40 {
         let mut stream = TcpStream::connect(address).expect("accepted");
         stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-        let mut frame = 50_000_000_i32.to_be_bytes().to_vec();
+        // What is larger than all the memory of connections is refused at once.
+        let mut frame = 12_000_000_i32.to_be_bytes().to_vec();
         frame.resize(3_000_000, 7);
         // Over the budget, not all of it is read.
         let _ = stream.write_all(&frame);
@@ -178,6 +181,8 @@ fn half_sent_requests_that_fill_the_memory_are_given_up_before_others_wait_long(
     let closed = half.iter_mut().filter_map(|stream| is_closed(stream).then_some(())).count();
     assert!((1..=40).contains(&closed), "{closed} of 40 were closed");
     assert!(slowest < Duration::from_secs(3), "the witness waited {slowest:?}");
+    let reached = [stage.reached("connection_memory"), stage.reached("memory_budget")];
+    assert!(reached[0] > 0 && reached[1] > 0, "{reached:?}");
     stage.witness_is_served();
     stage.memory_is_kept(45);
 }

@@ -1,6 +1,7 @@
 //! A broker under attack, and the well-behaved client beside the attackers.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,25 @@ impl Stage {
         self.status("VmRSS:")
     }
 
+    /// How often a limit was reached, as the metrics say.
+    pub fn reached(&self, limit: &str) -> u64 {
+        let line = format!("ringlog_limit_reached_total{{limit=\"{limit}\"}} ");
+        let text = self.metrics();
+        let value = text.lines().find_map(|found| found.strip_prefix(&line));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {line}: {text}"))
+    }
+
+    fn metrics(&self) -> String {
+        let said = self.broker.stdout();
+        let line = said.lines().find_map(|line| line.strip_prefix("metrics http://"));
+        let address = line.and_then(|line| line.split_once("/metrics")).expect("an endpoint").0;
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("taken");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("a response");
+        text
+    }
+
     fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.broker.process_id());
         let text = fs::read_to_string(path).expect("the process runs");
@@ -108,7 +128,8 @@ impl Stage {
 
 fn with_defaults<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let defaults = ["--shards", "1", "--memory", "64MiB", "--set", "journal.ring.bytes=16MiB"];
-    [&defaults, arguments].concat()
+    let metrics = ["--metrics-listen", "127.0.0.1:0"];
+    [&defaults[..], &metrics, arguments].concat()
 }
 
 /// A program that starts the broker with so many descriptors at most.

@@ -23,7 +23,8 @@ pub(crate) fn value_version(finalized_level: i16) -> i16 {
 }
 
 /// The key of a transactional id's records.
-pub(crate) fn key_bytes(transactional_id: &str) -> Vec<u8> {
+#[must_use]
+pub fn key_bytes(transactional_id: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 + transactional_id.len());
     out.put_i16(KEY_VERSION);
     put_text(&mut out, transactional_id, false);
@@ -34,7 +35,7 @@ pub(crate) fn key_bytes(transactional_id: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// An unknown version, or bytes that are no key.
-pub(crate) fn read_key(key: &[u8]) -> Result<&str, RecordFault> {
+pub fn read_key(key: &[u8]) -> Result<&str, RecordFault> {
     let mut reader = Reader::new(key);
     let version = reader.i16()?;
     if version != KEY_VERSION {
@@ -46,7 +47,8 @@ pub(crate) fn read_key(key: &[u8]) -> Result<&str, RecordFault> {
 }
 
 /// The value of a transactional id's record.
-pub(crate) fn value_bytes(metadata: &Metadata, version: i16) -> Vec<u8> {
+#[must_use]
+pub fn value_bytes(metadata: &Metadata, version: i16) -> Vec<u8> {
     let flexible = version >= 1;
     let mut out = Vec::with_capacity(64 + 16 * metadata.partitions.len());
     out.put_i16(version);
@@ -67,7 +69,7 @@ pub(crate) fn value_bytes(metadata: &Metadata, version: i16) -> Vec<u8> {
 ///
 /// # Errors
 /// An unknown version, or bytes that are no value.
-pub(crate) fn read_value(value: &[u8]) -> Result<Metadata, RecordFault> {
+pub fn read_value(value: &[u8]) -> Result<Metadata, RecordFault> {
     let mut reader = Reader::new(value);
     let version = reader.i16()?;
     if !(0..=1).contains(&version) {

@@ -17,7 +17,7 @@ mod coordinator;
 mod end;
 mod init;
 mod load;
-pub(crate) mod state;
+pub mod state;
 #[cfg(test)]
 mod tests;
 mod timers;

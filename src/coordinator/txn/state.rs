@@ -110,7 +110,7 @@ const NO_TIME_MS: i64 = -1;
 
 /// One transactional id, as its record says it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Metadata {
+pub struct Metadata {
     /// Its producer. Epoch -1 only before the first record.
     pub producer: Identity,
     /// Producer id before the last transition: another one only right after a rotation.
