@@ -220,7 +220,7 @@ impl Client {
             Some(producer) => producer.strict,
             None => self.random.chance(1, 2),
         };
-        let timeout_ms = [150, 400, TIMEOUT_MS_MAX][self.random.index(3)];
+        let timeout_ms = [15, 150, 400, TIMEOUT_MS_MAX][self.random.index(4)];
         let mut request = InitProducerIdRequest::default()
             .with_transactional_id(Some(transactional_id(&self.name())))
             .with_transaction_timeout_ms(timeout_ms as i32);
