@@ -279,8 +279,12 @@ impl Client {
             let sequence = producer.next_sequence.get(&index).copied().unwrap_or(0);
             let Identity { id, epoch } = producer.identity;
             let session = Session(id.cast_unsigned() << 16 | u64::from(epoch.cast_unsigned()));
-            let (attempt, records) =
-                self.around.oracle.borrow_mut().sending(Some(current.no), Some(session), index, count);
+            let (attempt, records) = self.around.oracle.borrow_mut().sending(
+                Some(current.no),
+                Some(session),
+                index,
+                count,
+            );
             let builder = BatchBuilder::new(CompressionTarget::Producer)
                 .producer(ProducerId(id), ProducerEpoch(epoch), sequence)
                 .transactional();
@@ -386,8 +390,7 @@ impl Client {
         let value = self.around.oracle.borrow_mut().offsets_sent(current.no);
         let index = self.id as i32 % PARTITIONS;
         let offsets = [(index, value)];
-        let request =
-            txn_offset_commit(&self.name(), producer.identity, &group, TOPIC, &offsets);
+        let request = txn_offset_commit(&self.name(), producer.identity, &group, TOPIC, &offsets);
         let version = if producer.strict { 5 } else { [3, 4][self.random.index(2)] };
         let Some(answer) = self.ask(version, &request).await else { return self.again().await };
         let code = answer.topics[0].partitions[0].error_code;

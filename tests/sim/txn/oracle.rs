@@ -207,9 +207,7 @@ impl Oracle {
 
     /// Whether nobody may have taken over the id since the InitProducerId of this number.
     pub fn is_newest(&self, id: usize, number: u64) -> bool {
-        self.inits
-            .get(&id)
-            .is_some_and(|inits| inits.sent == number && inits.open.is_empty())
+        self.inits.get(&id).is_some_and(|inits| inits.sent == number && inits.open.is_empty())
     }
 
     /// A new transaction of an id.
@@ -281,8 +279,11 @@ impl Oracle {
             let passed = txn.acked.iter().find_map(|(tp, offset, _)| {
                 let stable = self.bounds.get(tp).map_or(0, |bounds| bounds.stable);
                 (stable > offset.0).then(|| {
-                    format!("the last stable offset of {} was {stable}, beyond {offset} of \
-                             transaction {}, which was open", tp.partition, no.0)
+                    format!(
+                        "the last stable offset of {} was {stable}, beyond {offset} of \
+                             transaction {}, which was open",
+                        tp.partition, no.0
+                    )
                 })
             });
             self.txns[no.0].passed = passed;

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::protocol::Request;
-use ringlog::batch::{BatchBuilder, BatchHeader, HEADER_BYTES, Marker, MarkerKind, Records};
 use ringlog::batch::compression::CompressionTarget;
+use ringlog::batch::{BatchBuilder, BatchHeader, HEADER_BYTES, Marker, MarkerKind, Records};
 use ringlog::ids::Offset;
 use ringlog::io::Runtime;
 use ringlog::sim::Random;
@@ -161,8 +161,7 @@ impl Reader {
             }
             return None;
         }
-        let told =
-            Bounds { high_watermark: data.high_watermark, stable: data.last_stable_offset };
+        let told = Bounds { high_watermark: data.high_watermark, stable: data.last_stable_offset };
         self.around.oracle.borrow_mut().told_bounds(index, known, told);
         match decoded(data.records.as_deref().unwrap_or_default()) {
             Ok(batches) => Some(batches),
@@ -222,8 +221,7 @@ impl Reader {
     /// A batch outside any transaction, sent once.
     async fn write(&mut self, index: i32) {
         let count = 1 + self.random.index(2);
-        let (attempt, records) =
-            self.around.oracle.borrow_mut().sending(None, None, index, count);
+        let (attempt, records) = self.around.oracle.borrow_mut().sending(None, None, index, count);
         let builder = BatchBuilder::new(CompressionTarget::Producer);
         let set = filled(builder, &records, self.runtime.wall_ms(), &mut self.random);
         let request = produce(9, &Topic::named(TOPIC), index, -1, set);
@@ -246,7 +244,9 @@ impl Reader {
             let end = self.bound(index, false).await.ok_or("no end")?;
             let stable = self.bound(index, true).await.ok_or("no end")?;
             if stable != end {
-                return Err(format!("the last stable offset of {index} is stuck: {stable} of {end}"));
+                return Err(format!(
+                    "the last stable offset of {index} is stuck: {stable} of {end}"
+                ));
             }
             let mut log = LogView::default();
             while log.end.0 < end {
