@@ -6,6 +6,7 @@
 
 pub mod accept;
 
+use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -294,8 +295,11 @@ fn serve(
     listeners: Listeners,
     descriptors: &preflight::Descriptors,
 ) -> Result<(), BrokerError> {
-    let doors =
-        Doors { quota: Arc::new(ConnectionQuota::default()), descriptors: descriptors.connections };
+    let doors = Doors {
+        quota: Arc::new(ConnectionQuota::default()),
+        descriptors: descriptors.connections,
+        is_said: Cell::new(false),
+    };
     let image = Arc::new(started.image);
     let together = Arc::new(Together::default());
     let full = DiskFull::default();

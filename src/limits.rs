@@ -97,6 +97,9 @@ pub const VERIFICATIONS_PER_PARTITION_MAX: usize = 10_000;
 /// would hurt. Inflating beyond it refuses the batch.
 pub const INFLATED_BATCH_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
+/// Bytes to which an ordinary batch inflates: beyond it, it waits for others of its kind only.
+pub const INFLATED_ORDINARY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Bytes validated in one turn before the validator yields to other work of its shard.
 pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 

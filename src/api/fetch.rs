@@ -259,7 +259,8 @@ impl Fetch {
     async fn read_granted(&self) -> (Read, bool) {
         let budget = &self.shard.connection_memory;
         let bytes_max = self.limits.bytes_max;
-        let granted = budget.take_up_to(bytes_max, FETCH_BYTES_GRANTED_MIN).await;
+        let little = || self.connection.holds_little();
+        let granted = budget.take_up_to(little, bytes_max, FETCH_BYTES_GRANTED_MIN).await;
         let read = self.read(granted.bytes().min(bytes_max)).await;
         let is_cut = granted.bytes() < bytes_max && read.bytes > 0;
         // From here on the response is counted, as soon as it is whole.

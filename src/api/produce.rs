@@ -27,7 +27,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use kafka_protocol::messages::ProduceRequest;
@@ -39,7 +38,6 @@ use crate::batch::{Reason, Refusal, ValidBatch, ValidateRules, Validator};
 use crate::config::TopicConfig;
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
-use crate::limits::VALIDATE_SLICE_BYTES;
 use crate::log::verification::VerificationGuard;
 use crate::metadata::Image;
 use crate::metadata::image::Topic;
@@ -345,13 +343,9 @@ impl Work {
 
     async fn validate(&self, topic: &Topic, records: Option<Bytes>) -> Result<ValidBatch, Refusal> {
         let rules = rules_of(&topic.config, self.version);
-        let mut validator = Validator::start(records, &rules, self.shard.runtime.wall_ms());
-        loop {
-            match validator.step(VALIDATE_SLICE_BYTES) {
-                Poll::Ready(outcome) => return outcome,
-                Poll::Pending => self.shard.runtime.yield_now().await,
-            }
-        }
+        let now_ms = self.shard.runtime.wall_ms();
+        let start = || Validator::start(records.clone(), &rules, now_ms);
+        self.shard.through_records(start).await
     }
 
     fn not_leader(&mut self, index: PartitionIndex, owner: ShardId) -> ProducePartitionAnswer {

@@ -18,6 +18,7 @@ pub mod crc;
 pub mod header;
 pub mod records;
 mod scan;
+pub mod search;
 pub mod validate;
 
 pub use build::{BatchBuilder, RecordHeader};

@@ -190,6 +190,12 @@ impl Validator {
         Poll::Pending
     }
 
+    /// Whether memory is held for inflating, beside the batch itself.
+    #[must_use]
+    pub fn is_inflating(&self) -> bool {
+        matches!(self.phase, Phase::Inflate(_))
+    }
+
     /// Does some of the current phase; says whether all records are checked.
     fn advance(&mut self, budget: &mut usize) -> Result<bool, Reason> {
         match &mut self.phase {

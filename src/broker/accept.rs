@@ -8,6 +8,7 @@
 //! descriptors are kept for files that data is never lost for want of one; beyond the rest nothing
 //! is accepted either.
 
+use std::cell::Cell;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub struct Doors {
     pub quota: Arc<ConnectionQuota>,
     /// Most connections for which there are descriptors.
     pub descriptors: usize,
+    /// Somebody was told that newcomers wait, and it has not become better since.
+    pub is_said: Cell<bool>,
 }
 
 impl Doors {
@@ -79,17 +82,31 @@ impl Doors {
         shard: &Rc<Shard>,
         listener: &Listener,
     ) -> std::io::Result<Option<(Accepted, Place)>> {
-        self.opened(shard).await;
         let pauses = listener.pauses();
         let accepted = listener.accept().await?;
         for _ in pauses..listener.pauses() {
             shard.metrics.limit_reached(Limit::Descriptors);
         }
+        let mut is_counted = false;
         loop {
-            match self.quota.take(accepted.peer().ip(), &self.limits(shard)) {
-                Ok(place) => return Ok(Some((accepted, place))),
-                // Another listener was faster: this one waits with its connection, as Kafka does.
-                Err(Refusal::Full) => self.opened(shard).await,
+            let configured = ConnectionLimits::of(shard.catalog().broker());
+            let all = configured.all.min(self.descriptors);
+            let limits = ConnectionLimits { all, ..configured };
+            match self.quota.take(accepted.peer().ip(), &limits) {
+                Ok(place) => {
+                    if self.quota.count() < all - all / 10 {
+                        self.is_said.set(false);
+                    }
+                    return Ok(Some((accepted, place)));
+                }
+                Err(Refusal::Full) => {
+                    // The newcomer waits here, and those behind it in the backlog, as in Kafka.
+                    if !std::mem::replace(&mut is_counted, true) {
+                        self.newcomers_wait(shard, self.descriptors == all);
+                    }
+                    let next = shard.runtime.now().plus_ms(ACCEPT_PAUSE_MS);
+                    shard.runtime.sleep_until(next).await;
+                }
                 Err(Refusal::Address { most }) => {
                     shard.metrics.limit_reached(Limit::ConnectionsPerIp);
                     let address = accepted.peer().ip();
@@ -102,36 +119,21 @@ impl Doors {
         }
     }
 
-    fn limits(&self, shard: &Shard) -> ConnectionLimits {
-        let mut limits = ConnectionLimits::of(shard.catalog().broker());
-        limits.all = limits.all.min(self.descriptors);
-        limits
-    }
-
-    /// Waits while the broker is full: counted and said once per time it is, not per look.
-    async fn opened(&self, shard: &Rc<Shard>) {
-        let mut is_said = false;
-        loop {
-            let limits = ConnectionLimits::of(shard.catalog().broker());
-            let count = self.quota.count();
-            if count < limits.all.min(self.descriptors) {
-                return;
-            }
-            if !is_said {
-                is_said = true;
-                if self.descriptors <= limits.all {
-                    shard.metrics.limit_reached(Limit::Descriptors);
-                    tracing::warn!(
-                        "{count} connections are open and no descriptors are left for more: raise \
-                         the limit with `ulimit -n` or LimitNOFILE="
-                    );
-                } else {
-                    shard.metrics.limit_reached(Limit::Connections);
-                    tracing::warn!("{count} connections are open: new ones wait (max.connections)");
-                }
-            }
-            let next = shard.runtime.now().plus_ms(ACCEPT_PAUSE_MS);
-            shard.runtime.sleep_until(next).await;
+    /// Counted per newcomer, and said once until it has become better.
+    fn newcomers_wait(&self, shard: &Rc<Shard>, for_descriptors: bool) {
+        let limit = if for_descriptors { Limit::Descriptors } else { Limit::Connections };
+        shard.metrics.limit_reached(limit);
+        if self.is_said.replace(true) {
+            return;
+        }
+        let count = self.quota.count();
+        if for_descriptors {
+            tracing::warn!(
+                "{count} connections are open and no descriptors are left for more: raise the \
+                 limit with `ulimit -n` or LimitNOFILE="
+            );
+        } else {
+            tracing::warn!("{count} connections are open: new ones wait (max.connections)");
         }
     }
 }

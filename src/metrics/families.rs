@@ -59,7 +59,8 @@ families! {
         "Batches refused for their magic.";
     INVALID_CRC = "kafka_server_brokertopicmetrics_invalidmessagecrcrecords_total" Counter,
         "Batches refused for their checksum.";
-    INVALID_SEQUENCE = "kafka_server_brokertopicmetrics_invalidoffsetorsequencerecords_total" Counter,
+    INVALID_SEQUENCE =
+        "kafka_server_brokertopicmetrics_invalidoffsetorsequencerecords_total" Counter,
         "Batches refused for their offsets or sequence numbers.";
     NO_KEY = "kafka_server_brokertopicmetrics_nokeycompactedtopicrecords_total" Counter,
         "Batches refused for records against a rule of the topic, such as one without a key \

@@ -93,8 +93,6 @@ limits! {
     MailboxMessages = "mailbox_messages" by ["MAILBOX_MESSAGES_MAX"];
     /// Admission of requests closed: too many questions to other shards were open.
     MailboxRequests = "mailbox_requests" by ["MAILBOX_REQUESTS_MAX"];
-    /// Control messages for another shard had no credit.
-    MailboxControl = "mailbox_control" by ["MAILBOX_CONTROL_MAX"];
     /// Messages of other shards were left for the next turn.
     MessagesPerTurn = "messages_per_turn" by ["MESSAGES_PER_TURN_MAX"];
     /// A request to create topics was refused: too many partitions.

@@ -42,7 +42,7 @@ stages! {
     Hold = "hold",
     /// Parked, as the client asked: for data, for other members.
     Park = "park",
-    /// In a journal block that the device did not take yet.
+    /// Waiting for room in the journal, or in a block that the device did not take yet.
     BlockWait = "block_wait",
     /// At the device.
     Device = "device",

@@ -87,10 +87,13 @@ impl TopicMetrics {
     }
 }
 
+/// Names and counters by id.
+type Entries = HashMap<TopicId, (Arc<str>, Rc<TopicMetrics>), foldhash::fast::RandomState>;
+
 /// The topics of one shard.
 pub struct Topics {
     all: Rc<TopicCounters>,
-    entries: RefCell<HashMap<TopicId, (Arc<str>, Rc<TopicMetrics>), foldhash::fast::RandomState>>,
+    entries: RefCell<Entries>,
     /// Of the topics that have none of their own.
     other: Rc<TopicMetrics>,
 }

@@ -26,6 +26,7 @@ use crate::log::tail::TailBatch;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::log::{AppendCheck, BatchFacts, Log};
 use crate::metrics::Limit;
+use crate::metrics::stages::Stage;
 
 /// An append that is in the journal, durable with `durable_at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +173,13 @@ async fn reserve(shard: &Rc<Shard>, bytes: usize, urgency: Urgency) -> Result<Pe
         }
         urgency == Urgency::Usual && shard.space.is_full()
     };
-    let permit = shard.journal.reserve(bytes, urgency.purpose(), &refuse).await;
+    let purpose = urgency.purpose();
+    let failed = |_| ErrorCode::KafkaStorageError;
+    if let Some(permit) = shard.journal.try_reserve(bytes, purpose).map_err(failed)? {
+        return Ok(permit);
+    }
+    let room = shard.journal.reserve(bytes, purpose, &refuse);
+    let permit = shard.spend(Stage::BlockWait, room).await;
     permit.map_err(|_| ErrorCode::KafkaStorageError)?.ok_or(ErrorCode::KafkaStorageError)
 }
 

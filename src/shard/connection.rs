@@ -123,6 +123,12 @@ impl Connection {
         self.arrived.bytes() + queue.iter().map(|queued| queued.charge.bytes()).sum::<usize>()
     }
 
+    /// Whether its memory is not worth mentioning.
+    #[must_use]
+    pub fn holds_little(&self) -> bool {
+        self.held_bytes() < MEMORY_HURRY_BYTES
+    }
+
     /// Has what waits in this connection answered now, if that frees much of the `held` bytes.
     pub(super) fn hurry(&self, held: usize) {
         if held >= MEMORY_HURRY_BYTES {
@@ -218,6 +224,8 @@ async fn serve(
         async move {
             write_responses(&shard, &stream, &connection).await;
             connection.close();
+            // What is still in progress for it keeps it, but nothing that it would have sent.
+            connection.queue.borrow_mut().clear();
             stream.shut_down();
             shard.connections.remove();
             drop((stream, place));
@@ -284,6 +292,8 @@ async fn read_requests(
     connection: &Rc<Connection>,
 ) -> End {
     let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
+    // **deviation**: what would not fit into the memory of all connections is refused too.
+    let bytes_max = bytes_max.min(shard.connection_memory.bytes_max());
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
     // When the first and the last bytes that are in the buffer came.
@@ -358,7 +368,8 @@ async fn ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
 async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     let budget = &shard.connection_memory;
     let may_read = || {
-        !budget.is_over()
+        !budget.is_over(false)
+            || !budget.is_over(connection.holds_little())
             || shard.connections.is_oldest(&connection.progress)
             || connection.is_closed()
             || shard.is_stopping()
@@ -380,15 +391,14 @@ async fn room(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     connection.progress.resumed(shard.runtime.now());
 }
 
-async fn start_request(
-    shard: &Rc<Shard>,
-    connection: &Rc<Connection>,
-    frame: Bytes,
-    clock: Rc<RequestClock>,
-) -> Result<(), Malformed> {
-    // A small frame must not keep the whole buffer that it came in.
+/// A small frame must not keep the whole buffer that it came in.
+fn by_itself(frame: Bytes) -> Bytes {
     let small = frame.len() <= FRAME_BYTES_COPIED_MAX;
-    let frame = if small { Bytes::copy_from_slice(&frame) } else { frame };
+    if small { Bytes::copy_from_slice(&frame) } else { frame }
+}
+
+/// Waits until one more request may be in progress.
+async fn place(shard: &Shard, connection: &Connection) {
     if !connection.has_place() {
         shard.metrics.limit_reached(Limit::RequestsInFlight);
         connection.until(Connection::has_place).await;
@@ -397,6 +407,16 @@ async fn start_request(
         shard.metrics.limit_reached(Limit::ResponseBytesUnsent);
         connection.until(Connection::is_taken).await;
     }
+}
+
+async fn start_request(
+    shard: &Rc<Shard>,
+    connection: &Rc<Connection>,
+    frame: Bytes,
+    clock: Rc<RequestClock>,
+) -> Result<(), Malformed> {
+    let frame = by_itself(frame);
+    place(shard, connection).await;
     if crash::is_refused(&frame) {
         return Err(Malformed::Deadly);
     }

@@ -293,7 +293,7 @@ async fn watch_memory(shard: &Rc<Shard>) {
         budget.pressed().await;
         let next = shard.runtime.now().plus_ms(MEMORY_LOOK_MS);
         shard.runtime.sleep_until(next).await;
-        if !budget.is_pressed() || !budget.is_over() {
+        if !budget.is_pressed() || budget.excess() == 0 {
             continue;
         }
         let now = shard.runtime.now();
@@ -308,7 +308,7 @@ async fn watch_memory(shard: &Rc<Shard>) {
             }
         }
         holders.sort_by_key(|(held, _)| std::cmp::Reverse(*held));
-        let mut excess = (budget.used() + 1).saturating_sub(budget.bytes_max());
+        let mut excess = budget.excess();
         for (held, connection) in holders {
             if excess == 0 {
                 break;

@@ -2,8 +2,9 @@
 //!
 //! Owns the count of bytes that requests and responses hold, whole or not. Nothing that is there
 //! already is refused: what is read is counted when it is there, and over the budget sockets are
-//! left unread. Only reads of logs are granted room beforehand. Invariant: every byte counted is
-//! given back when its [`Charge`] is dropped.
+//! left unread. Only reads of logs are granted room beforehand. A fifth is kept for connections that
+//! hold little, so that those who hold much do not keep them waiting. Invariant: every byte counted
+//! is given back when its [`Charge`] is dropped.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +14,10 @@ use super::event::{Event, Wait};
 /// A bounded number of bytes.
 pub struct Budget {
     used: Cell<usize>,
+    /// All of it.
     bytes_max: usize,
+    /// What those may use who hold much.
+    shared_bytes_max: usize,
     freed: Event,
     waiting: Cell<usize>,
     pressed: Event,
@@ -35,6 +39,7 @@ impl Budget {
         Rc::new(Budget {
             used: Cell::new(0),
             bytes_max,
+            shared_bytes_max: bytes_max - bytes_max / 5,
             freed: Event::default(),
             waiting: Cell::new(0),
             pressed: Event::default(),
@@ -53,10 +58,16 @@ impl Budget {
         self.bytes_max
     }
 
-    /// Whether everything is in use, so that nothing more is read.
+    /// Bytes beyond what those may use who hold much.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.used.get() >= self.bytes_max
+    pub fn excess(&self) -> usize {
+        (self.used.get() + 1).saturating_sub(self.shared_bytes_max)
+    }
+
+    /// Whether nothing more is read for a connection that holds little, or much.
+    #[must_use]
+    pub fn is_over(&self, holds_little: bool) -> bool {
+        self.used.get() >= if holds_little { self.bytes_max } else { self.shared_bytes_max }
     }
 
     /// Whether somebody waits for room.
@@ -74,16 +85,21 @@ impl Budget {
     }
 
     /// Waits for room and takes up to `wanted` bytes of it, but `least` in any case.
-    pub async fn take_up_to(self: &Rc<Self>, wanted: usize, least: usize) -> Charge {
+    pub async fn take_up_to(
+        self: &Rc<Self>,
+        holds_little: impl Fn() -> bool,
+        wanted: usize,
+        least: usize,
+    ) -> Charge {
         loop {
             let seen = self.generation();
-            if !self.is_over() {
+            if !self.is_over(false) || !self.is_over(holds_little()) {
                 break;
             }
             let _waiting = self.begin_waiting();
             self.freed(seen).await;
         }
-        let free = self.bytes_max - self.used.get();
+        let free = self.shared_bytes_max.saturating_sub(self.used.get());
         self.charge(wanted.min(free.max(least)))
     }
 
@@ -124,9 +140,9 @@ impl Budget {
     }
 
     fn give_back(&self, bytes: usize) {
-        let was_over = self.is_over();
+        let was_over = [self.is_over(true), self.is_over(false)];
         self.used.set(self.used.get() - bytes);
-        if was_over && !self.is_over() {
+        if was_over != [self.is_over(true), self.is_over(false)] {
             self.freed.notify();
         }
     }
@@ -182,13 +198,15 @@ mod tests {
 
     #[test]
     fn what_is_there_is_counted_and_reads_wait_until_there_is_room() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(125);
+        let much = || false;
         let first = budget.charge(80);
-        let mut read = pin!(budget.take_up_to(50, 10));
+        let mut read = pin!(budget.take_up_to(much, 50, 10));
         let Poll::Ready(granted) = poll(&mut read) else { panic!("there is room") };
         assert_eq!(granted.bytes(), 20, "what is left");
-        let mut second = pin!(budget.take_up_to(50, 10));
+        let mut second = pin!(budget.take_up_to(much, 50, 10));
         assert!(poll(&mut second).is_pending() && budget.is_pressed());
+        assert_eq!(budget.excess(), 1);
         granted.set(5);
         let Poll::Ready(second) = poll(&mut second) else { panic!("there is room") };
         assert!(!budget.is_pressed());
@@ -197,17 +215,25 @@ mod tests {
         assert_eq!(budget.used(), 150, "what is there is counted whatever it is");
         second.set(0);
         drop((first, granted));
-        let mut third = pin!(budget.take_up_to(5, 10));
+        let mut third = pin!(budget.take_up_to(much, 5, 10));
         assert!(poll(&mut third).is_ready());
         assert_eq!(budget.used(), 0, "all of it came back");
     }
 
     #[test]
-    fn at_least_what_a_read_needs_is_granted() {
-        let budget = Budget::new(100);
-        let _most = budget.charge(99);
-        let mut read = pin!(budget.take_up_to(1_000, 64));
-        let Poll::Ready(granted) = poll(&mut read) else { panic!("there is room") };
+    fn who_holds_little_has_room_of_its_own_and_at_least_what_a_read_needs() {
+        let budget = Budget::new(125);
+        let most = budget.charge(110);
+        let mut much = pin!(budget.take_up_to(|| false, 1_000, 64));
+        assert!(poll(&mut much).is_pending());
+        let mut little = pin!(budget.take_up_to(|| true, 1_000, 64));
+        let Poll::Ready(granted) = poll(&mut little) else { panic!("there is room") };
         assert_eq!(granted.bytes(), 64);
+        let mut another = pin!(budget.take_up_to(|| true, 1_000, 64));
+        assert!(poll(&mut another).is_pending());
+        drop(granted);
+        assert!(poll(&mut another).is_ready() && poll(&mut much).is_pending());
+        drop(most);
+        assert!(poll(&mut much).is_ready());
     }
 }

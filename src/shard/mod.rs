@@ -16,6 +16,7 @@ pub mod event;
 pub mod fetch_session;
 pub mod files;
 pub mod group_offsets;
+pub mod inflation;
 pub mod kafka_files;
 pub mod links;
 pub mod markers;
@@ -190,6 +191,8 @@ pub struct Shard {
     pub stop: Event,
     /// Memory of requests and responses.
     pub connection_memory: Rc<Budget>,
+    /// Whose turn it is to inflate.
+    pub lanes: inflation::Lanes,
     /// Connections being served.
     pub connections: Connections,
     catalog: RefCell<Arc<Image>>,
@@ -252,6 +255,7 @@ impl Shard {
             catalog_changed: Event::default(),
             stop: Event::default(),
             connection_memory: Budget::new(split.connection_bytes),
+            lanes: inflation::Lanes::default(),
             connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),

@@ -14,10 +14,10 @@ use super::Shard;
 use super::message::{EpochAnswer, EpochQuery, OffsetAnswer, OffsetQuery};
 use super::partition::{Availability, Partition};
 use super::read::{self, Walk};
-use crate::batch::{BatchHeader, Records, decompressed_records};
+use crate::batch::search::TimestampSearch;
+use crate::batch::{BatchFault, BatchHeader};
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset};
-use crate::limits::INFLATED_BATCH_BYTES_MAX;
 use crate::log::Log;
 use crate::log::epochs::EpochHistory;
 use crate::log::index::SegmentIndex;
@@ -150,14 +150,14 @@ async fn first_record_since(
                 continue;
             }
             let bytes = walk.slices(shard, partition, &batch).await?.concat().into();
-            let found = first_in_batch(&batch.header, &bytes, timestamp, log_start)?;
+            let found = first_in_batch(shard, &batch.header, &bytes, timestamp, log_start).await?;
             if found.is_some() {
                 return Ok(found);
             }
         }
     }
     for (header, bytes) in tail_batches(partition, |newest| newest >= timestamp) {
-        let found = first_in_batch(&header, &bytes, timestamp, log_start)?;
+        let found = first_in_batch(shard, &header, &bytes, timestamp, log_start).await?;
         if found.is_some() {
             return Ok(found);
         }
@@ -258,27 +258,24 @@ fn tail_batches(partition: &Partition, wanted: impl Fn(i64) -> bool) -> Vec<(Bat
     batches
 }
 
-fn first_in_batch(
+async fn first_in_batch(
+    shard: &Shard,
     header: &BatchHeader,
     batch: &Bytes,
     timestamp: i64,
     log_start: Offset,
 ) -> io::Result<Option<FoundRecord>> {
-    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let records = decompressed_records(header, batch, INFLATED_BATCH_BYTES_MAX)
-        .map_err(|fault| invalid(format!("{fault:?}")))?;
-    for record in Records::new(&records, header.record_count) {
-        let record = record.map_err(|fault| invalid(format!("{fault:?}")))?;
-        let found = FoundRecord {
-            timestamp: header.record_timestamp(record.timestamp_delta),
-            offset: header.record_offset(record.offset_delta),
-            leader_epoch: header.leader_epoch,
-        };
-        if found.timestamp >= timestamp && found.offset >= log_start {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    let invalid = |fault: BatchFault| io::Error::new(io::ErrorKind::InvalidData, fault.to_string());
+    let search = || TimestampSearch::start(header, batch, timestamp, log_start);
+    // It starts again as it starts now: on the same bytes.
+    search().map_err(invalid)?;
+    let start = || search().expect("invariant: it has started once");
+    let found = shard.through_records(start).await.map_err(invalid)?;
+    Ok(found.map(|(timestamp, offset)| FoundRecord {
+        timestamp,
+        offset,
+        leader_epoch: header.leader_epoch,
+    }))
 }
 
 const LATEST: i64 = -1;

@@ -24,6 +24,7 @@ use crate::log::aborted::{AbortedIndex, AbortedSearch, AbortedTransaction};
 use crate::log::index::SegmentIndex;
 use crate::log::layout::SegmentFile;
 use crate::log::transactions::EndedTransaction;
+use crate::metrics::stages::Stage;
 use crate::wire::gather::DivergingEpoch;
 
 /// What a read may return.
@@ -477,7 +478,7 @@ async fn read_chunk(
     let start = chunk * READ_CHUNK_BYTES;
     let wanted = (on_disk - start).min(READ_AHEAD_CHUNKS * READ_CHUNK_BYTES);
     let length = wanted.next_multiple_of(BLOCK_ALIGN as u64) as usize;
-    let bytes = file.read_at(start, length).await?;
+    let bytes = shard.spend(Stage::Device, file.read_at(start, length)).await?;
     let bytes = bytes.slice(..bytes.len().min(wanted as usize));
     let mut cache = shard.cache.borrow_mut();
     let count = (bytes.len() as u64).div_ceil(READ_CHUNK_BYTES);

@@ -19,6 +19,7 @@ mod group_offsets;
 mod handshake;
 mod idempotence;
 mod markers;
+mod metrics;
 mod offsets;
 mod order;
 mod produce;

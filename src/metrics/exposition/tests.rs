@@ -35,7 +35,7 @@ fn samples_of_shards_are_added_up_and_labels_escaped() {
 #[test]
 fn durations_are_told_in_seconds() {
     let histogram = Histogram::default();
-    [3, 1_200_000, 1 << 29].map(|value| histogram.record(value));
+    [3, 1_200_000, 1 << 29].iter().for_each(|value| histogram.record(*value));
     let mut samples = Samples::default();
     samples.distribution(&TOOK, &[("shard", "0")], histogram.distribution());
     let expected = "# HELP took_seconds Times.\n\
@@ -52,7 +52,7 @@ fn durations_are_told_in_seconds() {
 #[test]
 fn counts_are_told_by_powers_of_two() {
     let histogram = Histogram::default();
-    [1, 4, 5, 9].map(|value| histogram.record(value));
+    [1, 4, 5, 9].iter().for_each(|value| histogram.record(*value));
     let mut samples = Samples::default();
     samples.distribution(&SIZES, &[], histogram.distribution());
     let text = text(&samples);
