@@ -3,18 +3,17 @@
 //! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, a TCP
 //! echo between two threads, a memory copy. Each is taken in the same minute as the load.
 
-use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
+use ringlog::doctor::probe::durable_writes;
 
 /// Prints the floors.
 pub fn run(data_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let dsync = durable_writes(data_dir)?;
+    let dsync = durable_writes(data_dir, PROBES)?;
     println!("dsync 4 KiB   p50 {} us  p99 {} us", us(&dsync, 0.5), us(&dsync, 0.99));
     let echo = echo()?;
     println!("TCP echo      p50 {} us  p99 {} us", us(&echo, 0.5), us(&echo, 0.99));
@@ -24,27 +23,6 @@ pub fn run(data_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
 
 fn us(histogram: &Histogram<u64>, quantile: f64) -> u64 {
     histogram.value_at_quantile(quantile) / 1_000
-}
-
-/// Overwrites of written blocks with `O_DIRECT | O_DSYNC`, nanoseconds each.
-pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
-    let path = data_dir.join(".ringlog-perf-probe");
-    std::fs::write(&path, vec![0u8; PROBE_BYTES])?;
-    std::fs::File::open(&path)?.sync_all()?;
-    let file =
-        OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(&path)?;
-    let memory = vec![7u8; 2 * BLOCK];
-    let start = memory.as_ptr().align_offset(BLOCK);
-    let block = &memory[start..start + BLOCK];
-    let mut histogram = Histogram::new(3)?;
-    for probe in 0..PROBES {
-        let position = (probe * BLOCK) % PROBE_BYTES;
-        let begun = Instant::now();
-        file.write_all_at(block, position as u64)?;
-        histogram.record(begun.elapsed().as_nanos() as u64)?;
-    }
-    std::fs::remove_file(&path)?;
-    Ok(histogram)
 }
 
 /// Round trips of 64 bytes between two threads, nanoseconds each.
@@ -86,7 +64,5 @@ fn memory_copy() -> f64 {
     (4 * COPY_BYTES) as f64 / begun.elapsed().as_secs_f64() / 1e9
 }
 
-const BLOCK: usize = 4096;
-const PROBE_BYTES: usize = 16 * 1024 * 1024;
 const PROBES: usize = 2_000;
 const COPY_BYTES: usize = 64 * 1024 * 1024;

@@ -34,6 +34,7 @@
 //! # Where things are
 //!
 //! - [`broker`]: the process: start-up order, shards, signals, orderly end.
+//! - [`doctor`]: what a host gives, and what would mend it.
 //! - [`preflight`]: what the machine must give before anything is touched.
 //! - [`crash`]: which request was in hand when the process panicked, and frames refused since.
 //! - [`config`], [`cli`]: keys, files and options; the commands.
@@ -121,6 +122,7 @@ pub mod cli;
 pub mod config;
 pub mod coordinator;
 pub mod crash;
+pub mod doctor;
 pub mod error_code;
 pub mod ids;
 pub mod io;

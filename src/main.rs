@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringlog::broker;
 use ringlog::cli;
-use ringlog::cli::args::{Arguments, Command, LogCommand, ServeArguments, TxnCommand};
+use ringlog::cli::args::{
+    Arguments, Command, DoctorArguments, LogCommand, ServeArguments, TxnCommand,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => run_broker(&serve),
         Command::Log(command) => run_log(&command),
         Command::Txn(command) => run_txn(&command),
+        Command::Doctor(arguments) => run_doctor(&arguments),
     }
 }
 
@@ -46,6 +49,14 @@ fn run_log(command: &LogCommand) -> ExitCode {
 fn run_txn(command: &TxnCommand) -> ExitCode {
     match cli::txn::run(command, ringlog::io::clock::wall_ms(), &mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&error),
+    }
+}
+
+fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
+    match cli::doctor::run(arguments, &mut std::io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => refuse(&error),
     }
 }

@@ -252,7 +252,10 @@ fn uring_error(error: io::Error, disabled: &str) -> PreflightError {
 }
 
 /// The runtime refuses to start below its minimum; what it registers beyond is made to fit.
-fn check_memlock(limit_bytes: Option<u64>) -> Result<(), PreflightError> {
+///
+/// # Errors
+/// The limit is too low.
+pub fn check_memlock(limit_bytes: Option<u64>) -> Result<(), PreflightError> {
     match limit_bytes {
         Some(limit_bytes) if limit_bytes < EXECUTOR_MEMLOCK_BYTES_MIN => {
             Err(PreflightError::MemlockTooLow {
@@ -265,7 +268,13 @@ fn check_memlock(limit_bytes: Option<u64>) -> Result<(), PreflightError> {
 }
 
 /// Refuses file systems without direct I/O; returns a warning for those that promise less.
-fn check_direct_io(data_dir: &Path, power_loss: bool) -> Result<Option<String>, PreflightError> {
+///
+/// # Errors
+/// Why it is refused, or what the system says.
+pub fn check_direct_io(
+    data_dir: &Path,
+    power_loss: bool,
+) -> Result<Option<String>, PreflightError> {
     let unusable = |source| PreflightError::DataDirectory { data_dir: data_dir.to_owned(), source };
     let kind = statfs(data_dir).map_err(|error| unusable(error.into()))?;
     let (name, trust) = file_system(kind.f_type as u64);

@@ -29,6 +29,22 @@ pub enum Command {
     /// Ask a live broker about its transactions
     #[command(subcommand)]
     Txn(TxnCommand),
+    /// Say what this host gives a broker and what to change; exit code 1 if none would start
+    Doctor(DoctorArguments),
+}
+
+/// Options of `ringlog doctor`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DoctorArguments {
+    /// Configuration file of the broker
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where its data is to be [default: ./ringlog-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `ringlog serve`. They override the configuration file.

@@ -5,5 +5,6 @@
 
 pub mod args;
 pub mod client;
+pub mod doctor;
 pub mod log;
 pub mod txn;
