@@ -184,6 +184,11 @@ impl Peer {
         self.answers.push((case.to_owned(), of_debug(&debug, now_ms, &[MADE_UP_ID])));
     }
 
+    /// The next number is this member id's, wherever it first appears.
+    pub fn number(&mut self, member_id: &str) {
+        self.without_uniques(member_id);
+    }
+
     /// Member ids end in a UUID of the broker's: a number takes its place.
     fn without_uniques(&mut self, debug: &str) -> String {
         let mut shown = String::new();

@@ -187,7 +187,9 @@ fn two_members(peer: &mut Peer) {
         let group = format!("two-{version}");
         let mut second = peer.connect();
         let first = enter(peer, version, &group);
+        peer.number(&first);
         let id = enter_later(&mut second, version, &group);
+        peer.number(&id);
         let sent = second.send(version, &groups::join(version, &group, &id));
         peer.until("a rebalance", |peer| {
             peer.call(0, &groups::heartbeat(&group, &first, 1)).error_code == 27
