@@ -3,6 +3,7 @@
 use crate::calls::{Producer, commit_plainly, committed, settled};
 use crate::stage::{Stage, Stop, unique};
 use crate::support::groups;
+use crate::support::offsets::fetch_all;
 use crate::support::requests::Topic;
 use crate::support::transactions::{GROUP, offset_fetch, partition_of, text, txn_offset_commit};
 
@@ -104,8 +105,11 @@ fn case_38_members_of_groups(stage: &Stage) {
     let producer = Producer::new(stage, "thirty-eight");
     let group = unique("members");
     let node = stage.coordinator(GROUP, &group);
-    // Of a connection of its own: a join may wait.
+    // A connection of its own: a join may wait.
     let mut member = stage.connect(node);
+    stage.eventually_in_kafka("a coordinator that has loaded", || {
+        stage.call(node, 9, &fetch_all(9, &group)).groups[0].error_code
+    });
     let joined = member.call(7, &groups::static_join(7, &group, "", "i"));
     assert_eq!((joined.error_code, joined.generation_id), (0, 1));
     let id = joined.member_id.as_str();
