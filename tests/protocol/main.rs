@@ -16,6 +16,7 @@ mod codecs;
 mod configs;
 mod fetch;
 mod group_offsets;
+mod groups;
 mod handshake;
 mod idempotence;
 mod markers;
