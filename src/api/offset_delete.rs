@@ -2,7 +2,9 @@
 //!
 //! Behaviour
 //! - The coordinator's error stands at the top, and then there are no topics: the empty group id
-//!   24, a group that nobody knows 69, another node's group 16, loading 14.
+//!   24, a group that nobody knows 69, another node's group 16, loading 14, a group with members
+//!   that are no consumers 68.
+//! - A topic that consumers of the group read: 86.
 //! - A topic or partition that does not exist: 3. A partition without an offset: no error.
 //! - Pending offsets of open transactions go too. Answered when durable.
 
@@ -48,8 +50,8 @@ pub async fn handle(
     let answer = OffsetDeleteResponse::default();
     let answer = match outcome {
         Err(code) => answer.with_error_code(code.code()),
-        Ok(()) => {
-            let topics = split.answered(Vec::new()).into_iter().map(|(topic, codes)| {
+        Ok(codes) => {
+            let topics = split.answered(codes).into_iter().map(|(topic, codes)| {
                 let partitions = codes.into_iter().map(|(partition, code)| {
                     OffsetDeleteResponsePartition::default()
                         .with_partition_index(partition)
@@ -69,13 +71,13 @@ async fn delete(
     shard: &Rc<Shard>,
     group: Arc<str>,
     partitions: Vec<(Arc<str>, i32)>,
-) -> Result<(), ErrorCode> {
+) -> Result<Vec<ErrorCode>, ErrorCode> {
     if group.is_empty() {
         return Err(ErrorCode::InvalidGroupId);
     }
     let question = DeleteOffsets { group: Arc::clone(&group), partitions };
     match group_offsets::ask(shard, &group, OffsetsRequest::Delete(question)).await? {
-        OffsetsReply::Deleted => Ok(()),
+        OffsetsReply::Codes(codes) => Ok(codes),
         _ => Err(ErrorCode::UnknownServerError),
     }
 }

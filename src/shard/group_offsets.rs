@@ -86,12 +86,10 @@ pub struct DeleteOffsets {
 /// What came of it; all of it durable.
 #[derive(Clone, Debug)]
 pub enum OffsetsReply {
-    /// Of a commit: one code per offset.
+    /// Of a commit or a deletion: one code per offset.
     Codes(Vec<ErrorCode>),
     /// Of a fetch.
     Found(Vec<FoundTopic>),
-    /// Of a deletion.
-    Deleted,
 }
 
 /// A transaction that the partition is in, and what shows it.
@@ -257,12 +255,12 @@ pub async fn perform(
         OffsetsRequest::Delete(named) => {
             let kept = find(shard, &named.group)?;
             let turn = kept.turn().await;
-            let records =
+            let CommitPlan { records, codes } =
                 kept.with(|groups| groups.plan_delete(&named.group, &named.partitions))??;
             let durable_at = write(shard, &kept, records, None).await?;
             drop(turn);
             wait_durable(shard, durable_at).await?;
-            Ok(OffsetsReply::Deleted)
+            Ok(OffsetsReply::Codes(codes))
         }
     }
 }

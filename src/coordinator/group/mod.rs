@@ -5,10 +5,14 @@
 //! for what is read back at a start, so that the two cannot differ. Requests are answered by plans:
 //! what to append, and what to answer once it is. Must never do I/O or read a clock.
 //!
-//! A group here is what Kafka calls a simple group: it has offsets and no members. The group
-//! protocols add kinds of groups to [`check_commit`] and [`Group`], and record types to [`record`].
+//! A group has offsets and is of a [`Kind`]. What the log says of it changes by records only; what
+//! it does not say (who waits for an answer, when a session ends, a rebalance under way) lives
+//! beside it, is changed by the operations themselves, and begins anew with [`Groups::revive`].
 
+pub mod admin;
+pub mod classic;
 pub mod offsets;
+pub mod outcome;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +21,9 @@ use std::sync::Arc;
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerId};
 
-use record::{OffsetKey, OffsetValue};
+use classic::ClassicGroup;
+use outcome::{Now, Timers};
+use record::{GroupRecord, OffsetKey, OffsetValue};
 
 /// The groups of one partition of `__consumer_offsets`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -27,10 +33,73 @@ pub struct Groups {
     open: BTreeMap<ProducerId, BTreeSet<OffsetKey>>,
 }
 
-/// One group: offsets by topic and partition. One that has lost its offsets stays until it expires.
+/// One group: offsets by topic and partition, and members according to its kind. One that has lost
+/// its offsets stays until it expires.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Group {
     topics: BTreeMap<Arc<str>, BTreeMap<i32, Position>>,
+    kind: Kind,
+}
+
+/// What speaks in a group. Equal are two that say the same in the log.
+#[derive(Clone, Default, Debug)]
+enum Kind {
+    /// Nobody: its offsets were committed by hand.
+    #[default]
+    Simple,
+    /// Members that rebalance by JoinGroup and SyncGroup.
+    Classic(Box<ClassicGroup>),
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        self.classic().and_then(ClassicGroup::stored)
+            == other.classic().and_then(ClassicGroup::stored)
+    }
+}
+
+impl Eq for Kind {}
+
+impl Kind {
+    fn classic(&self) -> Option<&ClassicGroup> {
+        match self {
+            Kind::Simple => None,
+            Kind::Classic(group) => Some(group),
+        }
+    }
+
+    fn classic_mut(&mut self) -> Option<&mut ClassicGroup> {
+        match self {
+            Kind::Simple => None,
+            Kind::Classic(group) => Some(group),
+        }
+    }
+
+    /// From when on its offsets expire.
+    fn expiry(&self) -> Expiry {
+        self.classic().map_or(Expiry::SinceCommit, ClassicGroup::expiry)
+    }
+
+    /// Whether its members read this topic, as far as they say.
+    fn is_subscribed(&self, topic: &str) -> bool {
+        self.classic().is_some_and(|classic| classic.is_subscribed(topic))
+    }
+
+    /// Whether it is without members, so that it may be deleted.
+    fn is_empty(&self) -> bool {
+        self.classic().is_none_or(ClassicGroup::is_empty)
+    }
+}
+
+/// From when on the retention of a group's offsets counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expiry {
+    /// They do not expire.
+    Never,
+    /// From the commit of each.
+    SinceCommit,
+    /// From this time of the wall clock.
+    Since(i64),
 }
 
 /// What is known of a group's progress in one partition; never without an offset.
@@ -68,15 +137,63 @@ pub enum CommitApi {
     Transactional,
 }
 
+impl Groups {
+    /// Takes over a record that stands at `at`, in a transaction of `producer` or in none.
+    pub fn apply(&mut self, at: Offset, producer: Option<ProducerId>, record: GroupRecord) {
+        match record {
+            GroupRecord::Offset(key, Some(value)) => self.set_offset(at, producer, key, value),
+            GroupRecord::Offset(key, None) => self.remove_offset(&key),
+            GroupRecord::Classic(id, metadata) => {
+                let group = self.groups.entry(id).or_default();
+                match group.kind.classic_mut() {
+                    Some(classic) => classic.apply(metadata),
+                    None => group.kind = Kind::Classic(Box::new(ClassicGroup::of(metadata))),
+                }
+            }
+            GroupRecord::GroupGone(id) => {
+                // A classic group also ends by becoming a consumer group, which keeps its offsets.
+                if let Some(group) = self.groups.get_mut(&id) {
+                    group.kind = Kind::Simple;
+                    if group.topics.is_empty() {
+                        self.groups.remove(&id);
+                    }
+                }
+            }
+            GroupRecord::Other(_) => {}
+        }
+    }
+
+    /// Begins what no log says, once all of it is read: sessions, with their timers.
+    pub fn revive(&mut self, now: Now) -> Vec<(Arc<str>, Timers)> {
+        let mut all = Vec::new();
+        for (id, group) in &mut self.groups {
+            if let Some(classic) = group.kind.classic_mut() {
+                all.push((Arc::clone(id), classic.revive(now)));
+            }
+        }
+        all
+    }
+
+    /// Whether the session of whoever commits goes on by it, and the timers that takes.
+    pub fn committed(&mut self, group: &str, by: &Committer, now: Now) -> Timers {
+        let classic = self.groups.get_mut(group).and_then(|group| group.kind.classic_mut());
+        classic.map(|classic| classic.committed(&by.member_id, now)).unwrap_or_default()
+    }
+}
+
 /// Whether a group takes offsets from this committer. `group` is `None` if nobody knows it.
 fn check_commit(group: Option<&Group>, by: &Committer, api: CommitApi) -> Result<(), ErrorCode> {
+    let classic = group.and_then(|group| group.kind.classic());
     // Without a generation it is an admin or a consumer that assigns its partitions itself, and a
     // group without members takes that, whoever the request says it is.
-    if by.generation < 0 {
+    if by.generation < 0 && group.is_none_or(|group| group.kind.is_empty()) {
         return Ok(());
     }
     match group {
-        Some(_) => Err(ErrorCode::UnknownMemberId),
+        Some(_) => match classic {
+            Some(classic) => classic.check_commit(by, api),
+            None => Err(ErrorCode::UnknownMemberId),
+        },
         None if matches!(api, CommitApi::Plain(9..)) => Err(ErrorCode::GroupIdNotFound),
         None => Err(ErrorCode::IllegalGeneration),
     }

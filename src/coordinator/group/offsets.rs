@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::record::{GroupRecord, OffsetKey, OffsetValue};
-use super::{CommitApi, Committed, Committer, Group, Groups, Position, check_commit};
+use super::{CommitApi, Committed, Committer, Expiry, Group, Groups, Position, check_commit};
 use crate::batch::MarkerKind;
 use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerId, TopicId};
@@ -102,31 +102,25 @@ pub struct FoundOffset {
 }
 
 impl Groups {
-    /// Takes over a record that stands at `at`, in a transaction of `producer` or in none.
-    pub fn apply(&mut self, at: Offset, producer: Option<ProducerId>, record: GroupRecord) {
-        match record {
-            GroupRecord::Offset(key, Some(value)) => {
-                let committed = Committed { at, value };
-                let topics = &mut self.groups.entry(Arc::clone(&key.group)).or_default().topics;
-                let partitions = topics.entry(Arc::clone(&key.topic)).or_default();
-                let position = partitions.entry(key.partition).or_default();
-                match producer {
-                    None => position.committed = Some(committed),
-                    Some(producer) => {
-                        position.pending.retain(|(other, _)| *other != producer);
-                        position.pending.push((producer, committed));
-                        self.open.entry(producer).or_default().insert(key);
-                    }
-                }
+    /// Takes over an offset whose record stands at `at`.
+    pub(super) fn set_offset(
+        &mut self,
+        at: Offset,
+        producer: Option<ProducerId>,
+        key: OffsetKey,
+        value: OffsetValue,
+    ) {
+        let committed = Committed { at, value };
+        let topics = &mut self.groups.entry(Arc::clone(&key.group)).or_default().topics;
+        let partitions = topics.entry(Arc::clone(&key.topic)).or_default();
+        let position = partitions.entry(key.partition).or_default();
+        match producer {
+            None => position.committed = Some(committed),
+            Some(producer) => {
+                position.pending.retain(|(other, _)| *other != producer);
+                position.pending.push((producer, committed));
+                self.open.entry(producer).or_default().insert(key);
             }
-            GroupRecord::Offset(key, None) => self.remove(&key),
-            GroupRecord::GroupGone(id) => {
-                // A classic group also ends by becoming a consumer group, which keeps its offsets.
-                if self.groups.get(&id).is_some_and(|group| group.topics.is_empty()) {
-                    self.groups.remove(&id);
-                }
-            }
-            GroupRecord::Other(_) => {}
         }
     }
 
@@ -215,21 +209,40 @@ impl Groups {
         found.collect()
     }
 
-    /// The tombstones that delete some offsets of a group.
+    /// What deleting some offsets of a group comes to: tombstones, and one code per partition.
     ///
     /// # Errors
-    /// 69 if nobody knows the group.
+    /// 69 if nobody knows the group, 68 if it has members that do not say what they read.
     pub fn plan_delete(
         &self,
         group: &Arc<str>,
         partitions: &[(Arc<str>, i32)],
-    ) -> Result<Vec<GroupRecord>, ErrorCode> {
+    ) -> Result<CommitPlan, ErrorCode> {
         let known = self.groups.get(group).ok_or(ErrorCode::GroupIdNotFound)?;
-        let has = |(topic, partition): &&(Arc<str>, i32)| {
-            known.topics.get(topic).is_some_and(|partitions| partitions.contains_key(partition))
-        };
-        let with_offset = partitions.iter().filter(has);
-        Ok(with_offset.map(|(topic, partition)| tombstone(group, topic, *partition)).collect())
+        if let Some(classic) = known.kind.classic() {
+            classic.check_offset_delete()?;
+        }
+        let mut plan = CommitPlan { records: Vec::new(), codes: Vec::new() };
+        for (topic, partition) in partitions {
+            if known.kind.is_subscribed(topic) {
+                plan.codes.push(ErrorCode::GroupSubscribedToTopic);
+                continue;
+            }
+            plan.codes.push(ErrorCode::None);
+            if known.topics.get(topic).is_some_and(|there| there.contains_key(partition)) {
+                plan.records.push(tombstone(group, topic, *partition));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The tombstones of all offsets of a group.
+    pub(super) fn all_tombstones(&self, id: &Arc<str>) -> Vec<GroupRecord> {
+        let topics = self.groups.get(id).map(|group| group.topics.iter());
+        let each = topics.into_iter().flatten().flat_map(|(topic, partitions)| {
+            partitions.keys().map(|&partition| tombstone(id, topic, partition))
+        });
+        each.collect()
     }
 
     /// The tombstones that a topic's deletion makes. Offsets that do not say which topic of that
@@ -266,28 +279,33 @@ impl Groups {
         groups.take(count).map(|(id, _)| Arc::clone(id)).collect()
     }
 
-    /// The tombstones of a group's offsets that have expired, and of the group if it has no other.
+    /// The tombstones of a group's offsets that have expired, and of the group if it has no other
+    /// and no members. Offsets of a group with members stay while it reads their topics; those of
+    /// one that has lost its members count from then.
     #[must_use]
     pub fn plan_expiry(&self, id: &Arc<str>, now_ms: i64, retention_ms: i64) -> Vec<GroupRecord> {
         let Some(group) = self.groups.get(id) else { return Vec::new() };
         let mut records = Vec::new();
         let mut is_left = false;
+        let since = group.kind.expiry();
         for (topic, partitions) in &group.topics {
+            let kept = since == Expiry::Never || group.kind.is_subscribed(topic);
             for (&partition, position) in partitions {
-                if position.has_expired(now_ms, retention_ms) {
+                if !kept && position.has_expired(since, now_ms, retention_ms) {
                     records.push(tombstone(id, topic, partition));
                 } else {
                     is_left = true;
                 }
             }
         }
-        if !is_left {
+        if !is_left && group.kind.is_empty() {
             records.push(GroupRecord::GroupGone(Arc::clone(id)));
         }
         records
     }
 
-    fn remove(&mut self, key: &OffsetKey) {
+    /// Takes over a tombstone.
+    pub(super) fn remove_offset(&mut self, key: &OffsetKey) {
         let mut open = Vec::new();
         self.change(key, |position| {
             position.committed = None;
@@ -337,11 +355,12 @@ impl Group {
 }
 
 impl Position {
-    fn has_expired(&self, now_ms: i64, retention_ms: i64) -> bool {
+    fn has_expired(&self, since: Expiry, now_ms: i64, retention_ms: i64) -> bool {
         let Some(Committed { value, .. }) = &self.committed else { return false };
-        let is_over = match value.expire_ms {
-            Some(expire_ms) => now_ms >= expire_ms,
-            None => now_ms.saturating_sub(value.commit_ms) >= retention_ms,
+        let is_over = match (value.expire_ms, since) {
+            (Some(expire_ms), _) => now_ms >= expire_ms,
+            (None, Expiry::Since(since_ms)) => now_ms.saturating_sub(since_ms) >= retention_ms,
+            (None, _) => now_ms.saturating_sub(value.commit_ms) >= retention_ms,
         };
         is_over && self.pending.is_empty()
     }

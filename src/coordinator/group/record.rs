@@ -1,13 +1,18 @@
 //! Keys and values of `__consumer_offsets`, byte for byte as Apache Kafka 4.3 writes them.
 //!
-//! Owns their layout: reading every version ever written, writing the newest (value version 4, or
-//! 1 where the client gave the offset an expiry of its own). Keys that this broker has no use for
+//! Owns their layout: reading every version ever written, writing the newest (offsets in value
+//! version 4, or 1 where the client gave the offset an expiry of its own). [`classic`] has the
+//! values of classic groups. Keys that this broker has no use for
 //! yet are told apart by their type, so that nothing else need look at them. No input panics.
 //! Source: Kafka's `OffsetCommitKey`, `OffsetCommitValue`, `GroupMetadataKey`; KIP-848, KIP-915.
 
 use std::sync::Arc;
 
 use crate::ids::TopicId;
+
+pub mod classic;
+
+use classic::ClassicMetadata;
 
 /// What a committed offset is of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +47,8 @@ pub struct OffsetValue {
 pub enum GroupRecord {
     /// An offset, or its tombstone.
     Offset(OffsetKey, Option<OffsetValue>),
+    /// A classic group with its members.
+    Classic(Arc<str>, Arc<ClassicMetadata>),
     /// The group is gone: the tombstone of a classic group's metadata.
     GroupGone(Arc<str>),
     /// A record of this type, which nothing reads yet.
@@ -107,7 +114,15 @@ impl GroupRecord {
                 let value = value.map(OffsetValue::decode).transpose()?;
                 Ok(GroupRecord::Offset(OffsetKey { group, topic, partition }, value))
             }
-            KeyType::ClassicGroup if value.is_none() => Ok(GroupRecord::GroupGone(key.text()?)),
+            KeyType::ClassicGroup => {
+                let group = key.text()?;
+                Ok(match value {
+                    Some(value) => {
+                        GroupRecord::Classic(group, Arc::new(ClassicMetadata::decode(value)?))
+                    }
+                    None => GroupRecord::GroupGone(group),
+                })
+            }
             other => Ok(GroupRecord::Other(other)),
         }
     }
@@ -126,6 +141,11 @@ impl GroupRecord {
                 put_text(&mut out, &key.topic);
                 out.extend_from_slice(&key.partition.to_be_bytes());
                 (out, value.as_ref().map(OffsetValue::encode))
+            }
+            GroupRecord::Classic(group, metadata) => {
+                out.extend_from_slice(&2_i16.to_be_bytes());
+                put_text(&mut out, group);
+                (out, Some(metadata.encode()))
             }
             GroupRecord::GroupGone(group) => {
                 out.extend_from_slice(&2_i16.to_be_bytes());
@@ -337,7 +357,6 @@ mod tests {
         assert_eq!(GroupRecord::decode(group, None), Ok(GroupRecord::GroupGone("g".into())));
         assert_eq!(GroupRecord::GroupGone("g".into()).encode(), (group.to_vec(), None));
         let kinds = [
-            (2, KeyType::ClassicGroup),
             (3, KeyType::ConsumerGroup),
             (8, KeyType::ConsumerGroup),
             (9, KeyType::Unknown(9)),
