@@ -10,7 +10,9 @@
 //! beside it, is changed by the operations themselves, and begins anew with [`Groups::revive`].
 
 pub mod admin;
+pub mod assignor;
 pub mod classic;
+pub mod consumer;
 pub mod offsets;
 pub mod outcome;
 pub mod record;
@@ -159,7 +161,7 @@ impl Groups {
                     }
                 }
             }
-            GroupRecord::Other(_) => {}
+            GroupRecord::Consumer(_) | GroupRecord::Other(_) => {}
         }
     }
 

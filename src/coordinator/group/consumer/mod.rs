@@ -11,7 +11,6 @@
 //! `GroupMetadataManager`.
 
 mod admin;
-mod classic;
 mod hash;
 mod heartbeat;
 mod leave;
@@ -31,6 +30,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::assignor::{Assignor, Partitions};
+use super::outcome::Now;
 use super::record::consumer::{
     ConsumerChange, ConsumerRecord, CurrentAssignment, Epochs, GroupEpoch, MemberMetadata,
     MemberState, ResolvedRegex, TargetEpoch,
@@ -39,9 +39,8 @@ use crate::error_code::ErrorCode;
 use crate::ids::TopicId;
 
 pub use admin::{DescribedGroup, DescribedMember};
-pub use classic::{ClassicJoin, ClassicJoined, ClassicLeaver, ClassicSynced};
 pub use heartbeat::{Heartbeat, HeartbeatAnswer};
-pub use migration::{ClassicView, ClassicViewMember, MigrationPolicy};
+pub use migration::MigrationPolicy;
 pub use offsets::CommitCheck;
 
 /// One consumer group.
@@ -118,8 +117,8 @@ pub struct TopicFacts {
 /// The clock, the configuration and the catalog, as an operation finds them.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
-    /// Wall clock.
-    pub now_ms: i64,
+    /// The clocks.
+    pub now: Now,
     /// Time without a heartbeat after which a member leaves.
     pub session_timeout_ms: i32,
     /// What members are told to send heartbeats at.
@@ -508,7 +507,7 @@ pub fn records_of(group: &Arc<str>, changes: &[ConsumerChange]) -> Vec<ConsumerR
 }
 
 fn alarm(timer: Timer, rules: &Rules<'_>, after_ms: i32) -> (Timer, Alarm) {
-    (timer, Alarm::At(rules.now_ms.saturating_add(i64::from(after_ms))))
+    (timer, Alarm::At(rules.now.ms.saturating_add(i64::from(after_ms))))
 }
 
 fn refusal(code: ErrorCode, message: impl Into<String>) -> Refusal {

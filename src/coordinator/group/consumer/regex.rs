@@ -141,8 +141,8 @@ impl ConsumerGroup {
             }
         }
         if (is_new || !self.derived.regexes.is_empty()) && self.is_refresh_due(is_new, rules) {
-            self.soft.resolving_since_ms.set(Some(rules.now_ms));
-            plan.timers.push((Timer::Regexes, Alarm::At(rules.now_ms)));
+            self.soft.resolving_since_ms.set(Some(rules.now.wall_ms));
+            plan.timers.push((Timer::Regexes, Alarm::At(rules.now.ms)));
         }
         Ok(change)
     }
@@ -150,7 +150,7 @@ impl ConsumerGroup {
     fn is_refresh_due(&self, is_new: bool, rules: &Rules<'_>) -> bool {
         let resolving = self.soft.resolving_since_ms.get();
         let is_resolving =
-            resolving.is_some_and(|since_ms| rules.now_ms <= since_ms.saturating_add(REFRESH_MIN_MS));
+            resolving.is_some_and(|since_ms| rules.now.wall_ms <= since_ms.saturating_add(REFRESH_MIN_MS));
         if is_resolving {
             return false;
         }
@@ -160,11 +160,11 @@ impl ConsumerGroup {
             last_ms = resolved.at_ms.max(soft_ms);
             version = resolved.version.max(soft_version);
         }
-        rules.now_ms > last_ms.saturating_add(REFRESH_MIN_MS)
+        rules.now.wall_ms > last_ms.saturating_add(REFRESH_MIN_MS)
             && (is_new
                 || self.derived.regexes.len() != self.regexes.len()
                 || version < rules.topics.version()
-                || rules.now_ms > last_ms.saturating_add(rules.regex_refresh_ms))
+                || rules.now.wall_ms > last_ms.saturating_add(rules.regex_refresh_ms))
     }
 
     /// The expressions that are to be resolved now.
@@ -182,7 +182,7 @@ impl ConsumerGroup {
         rules: &Rules<'_>,
     ) -> Plan<()> {
         self.soft.resolving_since_ms.set(None);
-        self.soft.refreshed.set((rules.now_ms, version));
+        self.soft.refreshed.set((rules.now.wall_ms, version));
         let mut plan = Plan::new(());
         let mut names: BTreeMap<&str, ()> =
             self.derived.names.keys().map(|name| (&**name, ())).collect();
@@ -199,7 +199,7 @@ impl ConsumerGroup {
             let is_same = old.is_some_and(|old| old.topics == *topics);
             is_changed |= !is_same && (old.is_some() || !topics.is_empty());
             if !is_same {
-                let value = ResolvedRegex { topics: topics.clone(), version, at_ms: rules.now_ms };
+                let value = ResolvedRegex { topics: topics.clone(), version, at_ms: rules.now.wall_ms };
                 let value = Some(Arc::new(value));
                 plan.changes.push(ConsumerChange::Regex(Arc::clone(regex), value));
             }

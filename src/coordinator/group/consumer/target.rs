@@ -37,7 +37,7 @@ impl ConsumerGroup {
         let before = self.targets.get(newcomer.replaces.unwrap_or(newcomer.id));
         let is_due = self.target_at_ms == 0
             || rules.assignment_interval_ms == 0
-            || rules.now_ms
+            || rules.now.wall_ms
                 >= self.target_at_ms.saturating_add(i64::from(rules.assignment_interval_ms));
         if self.target_epoch >= epoch || !is_due {
             return (self.target_epoch, before.cloned().unwrap_or_default(), Vec::new());
@@ -62,7 +62,7 @@ impl ConsumerGroup {
                 own = partitions;
             }
         }
-        let target_epoch = TargetEpoch { epoch, at_ms: rules.now_ms };
+        let target_epoch = TargetEpoch { epoch, at_ms: rules.now.wall_ms };
         changes.push(ConsumerChange::TargetEpoch(Some(target_epoch)));
         (epoch, own, changes)
     }

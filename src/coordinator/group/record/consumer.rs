@@ -235,7 +235,7 @@ impl MemberMetadata {
         let client_id = value.compact_text()?;
         let client_host = value.compact_text()?;
         let mut topic_names = BTreeSet::new();
-        for _ in 0..value.count()? {
+        for _ in 0..value.compact_count()? {
             topic_names.insert(value.compact_text()?);
         }
         let topic_regex = value.nullable_text()?;
@@ -296,9 +296,9 @@ impl ClassicFacts {
     fn decode(value: &mut Reader<'_>) -> Result<ClassicFacts, RecordFault> {
         let session_timeout_ms = value.int32()?;
         let mut protocols = Vec::new();
-        for _ in 0..value.count()? {
+        for _ in 0..value.compact_count()? {
             let name = value.compact_text()?;
-            let length = value.count()?;
+            let length = value.compact_count()?;
             protocols.push((name, value.take(length)?.to_vec()));
             value.tags(|_, _| Ok(()))?;
         }
@@ -370,7 +370,7 @@ impl CurrentAssignment {
 impl ResolvedRegex {
     fn decode(value: &mut Reader<'_>) -> Result<ResolvedRegex, RecordFault> {
         let mut topics = BTreeSet::new();
-        for _ in 0..value.count()? {
+        for _ in 0..value.compact_count()? {
             topics.insert(value.compact_text()?);
         }
         let (version, at_ms) = (value.int64()?, value.int64()?);
@@ -393,7 +393,7 @@ impl ResolvedRegex {
 
 fn read_partitions(value: &mut Reader<'_>) -> Result<Partitions, RecordFault> {
     let mut read = Partitions::new();
-    for _ in 0..value.count()? {
+    for _ in 0..value.compact_count()? {
         let id = TopicId(value.array()?);
         let partitions = value.int32s()?;
         value.tags(|_, _| Ok(()))?;
@@ -419,7 +419,7 @@ fn put_partitions(partitions: &Partitions) -> Vec<u8> {
 /// Before 4.3 partitions had no epochs of their own: theirs is the member's.
 fn read_epochs(value: &mut Reader<'_>, member_epoch: i32) -> Result<Epochs, RecordFault> {
     let mut read = Epochs::new();
-    for _ in 0..value.count()? {
+    for _ in 0..value.compact_count()? {
         let id = TopicId(value.array()?);
         let partitions = value.int32s()?;
         let mut epochs = Vec::new();
@@ -493,14 +493,14 @@ fn put_nullable(out: &mut Vec<u8>, text: Option<&str>) {
 
 impl<'a> Reader<'a> {
     /// Length of an array that is not null; not longer than what is left.
-    fn count(&mut self) -> Result<usize, RecordFault> {
+    fn compact_count(&mut self) -> Result<usize, RecordFault> {
         let count = self.uvarint()?.checked_sub(1).ok_or(RecordFault::Truncated)?;
         let count = usize::try_from(count).map_err(|_| RecordFault::Truncated)?;
         if count > self.0.len() { Err(RecordFault::Truncated) } else { Ok(count) }
     }
 
     fn int32s(&mut self) -> Result<Vec<i32>, RecordFault> {
-        let count = self.count()?;
+        let count = self.compact_count()?;
         (0..count).map(|_| self.int32()).collect()
     }
 
