@@ -31,12 +31,14 @@ pub mod create_delegation_token;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_acls;
+pub mod delete_groups;
 pub mod delete_topics;
 pub mod describe_acls;
 pub mod describe_client_quotas;
 pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_delegation_token;
+pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_producers;
 pub mod describe_quorum;
@@ -48,9 +50,13 @@ pub mod end_txn;
 pub mod expire_delegation_token;
 pub mod fetch;
 pub mod find_coordinator;
+pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod join_group;
+pub mod leave_group;
 pub mod list_config_resources;
+pub mod list_groups;
 pub mod list_offsets;
 pub mod list_partition_reassignments;
 pub mod list_transactions;
@@ -61,6 +67,7 @@ pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod renew_delegation_token;
+pub mod sync_group;
 pub mod txn_offset_commit;
 pub mod unregister_broker;
 pub mod update_features;
@@ -190,6 +197,13 @@ pub fn overlaps(api: Api) -> bool {
         | Api::OffsetCommit
         | Api::OffsetFetch
         | Api::FindCoordinator
+        | Api::JoinGroup
+        | Api::Heartbeat
+        | Api::LeaveGroup
+        | Api::SyncGroup
+        | Api::DescribeGroups
+        | Api::ListGroups
+        | Api::DeleteGroups
         | Api::CreateTopics
         | Api::DeleteTopics
         | Api::InitProducerId
@@ -251,6 +265,13 @@ async fn start(
         Request::FindCoordinator(request) => {
             later(find_coordinator::handle(shard, header, request))
         }
+        Request::JoinGroup(_)
+        | Request::Heartbeat(_)
+        | Request::LeaveGroup(_)
+        | Request::SyncGroup(_)
+        | Request::DescribeGroups(_)
+        | Request::ListGroups(_)
+        | Request::DeleteGroups(_) => group(shard, connection, header, request),
         Request::CreateTopics(request) => later(create_topics::handle(shard, header, request)),
         Request::CreatePartitions(request) => {
             later(create_partitions::handle(shard, header, request))
@@ -288,6 +309,31 @@ async fn start(
             Answer::Now(describe_cluster::handle(&shard, &header, &request))
         }
         request => administer(&shard, header, request),
+    }
+}
+
+/// Starts a request about a group and its members.
+fn group(
+    shard: Rc<Shard>,
+    connection: Rc<Connection>,
+    header: RequestHeader,
+    request: Request,
+) -> Answer {
+    match request {
+        Request::JoinGroup(request) => {
+            later(join_group::handle(shard, connection, header, *request))
+        }
+        Request::Heartbeat(request) => later(heartbeat::handle(shard, connection, header, request)),
+        Request::LeaveGroup(request) => {
+            later(leave_group::handle(shard, connection, header, request))
+        }
+        Request::SyncGroup(request) => {
+            later(sync_group::handle(shard, connection, header, *request))
+        }
+        Request::DescribeGroups(request) => later(describe_groups::handle(shard, header, request)),
+        Request::ListGroups(request) => later(list_groups::handle(shard, header, request)),
+        Request::DeleteGroups(request) => later(delete_groups::handle(shard, header, request)),
+        _ => unreachable!("a request of another kind is started by `start`"),
     }
 }
 

@@ -20,11 +20,11 @@ use crate::api::find_coordinator::partition_of;
 use crate::api::list_offsets::is_served;
 use crate::batch::header::NO_SEQUENCE;
 use crate::batch::{BatchBuilder, Compression, CompressionTarget, MarkerKind};
-use crate::coordinator::group::Groups;
 use crate::coordinator::group::offsets::{
     Commit, CommitPlan, CommitRules, FoundTopic, WantedTopic,
 };
 use crate::coordinator::group::record::GroupRecord;
+use crate::coordinator::group::{CommitApi, Groups};
 use crate::error_code::ErrorCode;
 use crate::ids::{
     JournalSequence, Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicId,
@@ -35,7 +35,13 @@ use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::image::CONSUMER_OFFSETS;
 
+pub mod admin;
 mod load;
+pub mod members;
+mod timers;
+
+use members::{Remote, Tickets};
+use timers::GroupTimers;
 
 /// What a connection may ask of a group's shard.
 #[derive(Clone, Debug)]
@@ -102,6 +108,8 @@ struct Verified<'a> {
 #[derive(Default)]
 pub struct GroupOffsets {
     kept: RefCell<BTreeMap<PartitionIndex, Rc<Kept>>>,
+    timers: GroupTimers,
+    remote: Remote,
 }
 
 /// One partition's groups.
@@ -110,6 +118,9 @@ struct Kept {
     state: RefCell<State>,
     busy: Cell<bool>,
     freed: Event,
+    tickets: Tickets,
+    /// Its topic is gone.
+    unloaded: Cell<bool>,
 }
 
 enum State {
@@ -151,7 +162,14 @@ impl GroupOffsets {
 impl Kept {
     fn new(id: TopicPartition, state: State) -> Rc<Kept> {
         let state = RefCell::new(state);
-        Rc::new(Kept { id, state, busy: Cell::new(false), freed: Event::default() })
+        Rc::new(Kept {
+            id,
+            state,
+            busy: Cell::new(false),
+            freed: Event::default(),
+            tickets: Tickets::default(),
+            unloaded: Cell::new(false),
+        })
     }
 
     /// Looks at the groups.
@@ -161,6 +179,24 @@ impl Kept {
             State::Loading(_) => Err(ErrorCode::CoordinatorLoadInProgress),
             State::Failed => Err(ErrorCode::CoordinatorNotAvailable),
         }
+    }
+
+    /// Has the groups do something; the caller has the turn.
+    fn with_mut<T>(&self, act: impl FnOnce(&mut Groups) -> T) -> Result<T, ErrorCode> {
+        if self.unloaded.get() {
+            return Err(ErrorCode::NotCoordinator);
+        }
+        match &mut *self.state.borrow_mut() {
+            State::Ready(groups) => Ok(act(groups)),
+            State::Loading(_) => Err(ErrorCode::CoordinatorLoadInProgress),
+            State::Failed => Err(ErrorCode::CoordinatorNotAvailable),
+        }
+    }
+
+    /// Its topic is gone: whoever waits here has to look for another coordinator.
+    fn unload(&self) {
+        self.unloaded.set(true);
+        self.tickets.refuse_all(ErrorCode::NotCoordinator);
     }
 
     /// Waits until nobody else writes this partition.
@@ -197,6 +233,7 @@ pub fn marker_appended(shard: &Shard, part: &MarkerPart, offset: Offset) {
 /// Starts loading, here and whenever the catalog has more, and expiry.
 pub fn start(shard: &Rc<Shard>) {
     load::start(shard);
+    timers::start(shard);
     let shard = Rc::clone(shard);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(async move {
@@ -303,6 +340,11 @@ async fn write_commit(
     let turn = kept.turn().await;
     let CommitPlan { records, codes } =
         kept.with(|groups| groups.plan_commit(commit, &rules))??;
+    if commit.api != CommitApi::Transactional {
+        let now = members::now(shard);
+        let timers = kept.with_mut(|groups| groups.committed(&commit.group, &commit.by, now))?;
+        shard.group_offsets.timers.set_all(kept.id.partition, &commit.group, timers);
+    }
     let durable_at = write(shard, kept, records, transaction).await?;
     drop(turn);
     wait_durable(shard, durable_at).await?;
@@ -447,7 +489,14 @@ async fn wait_durable(shard: &Shard, position: JournalSequence) -> Result<(), Er
 
 /// Deletes the offsets of a topic that is being deleted, before its name can be another's.
 pub async fn topic_deleted(shard: &Rc<Shard>, id: TopicId) {
-    shard.group_offsets.kept.borrow_mut().retain(|_, kept| kept.id.topic != id);
+    shard.group_offsets.kept.borrow_mut().retain(|partition, kept| {
+        let stays = kept.id.topic != id;
+        if !stays {
+            kept.unload();
+            shard.group_offsets.timers.forget(*partition);
+        }
+        stays
+    });
     let kept: Vec<_> = shard.group_offsets.kept.borrow().values().cloned().collect();
     for kept in kept {
         delete_of_topic(shard, &kept, id).await;
@@ -469,15 +518,24 @@ async fn delete_of_topic(shard: &Rc<Shard>, kept: &Rc<Kept>, id: TopicId) {
 
 /// Writes tombstones that nobody waits for; those that cannot be written are planned anew at the
 /// next occasion.
-async fn write_tombstones(shard: &Rc<Shard>, kept: &Rc<Kept>, mut records: Vec<GroupRecord>) {
+async fn write_tombstones(shard: &Rc<Shard>, kept: &Rc<Kept>, records: Vec<GroupRecord>) {
+    if let Err(code) = write_or_fail(shard, kept, records).await {
+        tracing::warn!(shard = %shard.id, ?code, "offsets could not be deleted");
+    }
+}
+
+/// Writes tombstones, in as many batches as they need.
+async fn write_or_fail(
+    shard: &Rc<Shard>,
+    kept: &Rc<Kept>,
+    mut records: Vec<GroupRecord>,
+) -> Result<(), ErrorCode> {
     while !records.is_empty() {
         let rest = records.split_off(records.len().min(TOMBSTONES_PER_BATCH_MAX));
-        if let Err(code) = write(shard, kept, records, None).await {
-            tracing::warn!(shard = %shard.id, ?code, "offsets could not be deleted");
-            return;
-        }
+        write(shard, kept, records, None).await?;
         records = rest;
     }
+    Ok(())
 }
 
 /// Deletes what has expired.

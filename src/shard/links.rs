@@ -135,7 +135,10 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
             Ok(stream) => connection::spawn(shard, Rc::new(stream)),
             Err(error) => tracing::debug!("a connection was lost on its way: {error}"),
         },
-        Message::Revoke { number } => transactions::revoke(shard, from, number),
+        Message::Revoke { number } => {
+            transactions::revoke(shard, from, number);
+            group_offsets::members::revoke(shard, from, number);
+        }
         Message::Unwatch { fetch } => shard.links.watches.forget_remote(from, fetch),
         Message::Request { number, operation: Operation::Append(parts) } => {
             shard.links.appends.push(from, number, lane, parts);
@@ -146,6 +149,9 @@ fn take_in(shard: &Rc<Shard>, envelope: Envelope<Message>) {
         }
         Message::Request { number, operation: Operation::Transaction(request) } => {
             transactions::take_in(shard, from, number, lane, request);
+        }
+        Message::Request { number, operation: Operation::Member(request) } => {
+            group_offsets::members::take_in(shard, from, number, lane, request);
         }
         Message::Request { number, operation } => {
             let shard = Rc::clone(shard);
@@ -191,6 +197,13 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::GroupOffsets(request) => {
             Reply::GroupOffsets(Box::pin(group_offsets::perform(shard, *request)).await)
         }
+        Operation::Member(request) => {
+            let outcome = group_offsets::members::perform(shard, request).await;
+            Reply::Member(Box::new(outcome))
+        }
+        Operation::GroupAdmin(request) => {
+            Reply::GroupAdmin(Box::pin(group_offsets::admin::perform(shard, request)).await)
+        }
         Operation::Transaction(request) => {
             let caller = transactions::Caller::here(shard);
             Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
@@ -219,9 +232,11 @@ fn lane_of(operation: &Operation) -> Lane {
         | Operation::ListOffsets(_)
         | Operation::EpochEnds(_)
         | Operation::GroupOffsets(_)
+        | Operation::GroupAdmin(_)
         | Operation::LogSizes => Lane::Request,
         Operation::Watch { .. }
         | Operation::WriteMarkers(_)
+        | Operation::Member(_)
         | Operation::Transaction(_)
         | Operation::Catalog(_)
         | Operation::Publish(_)

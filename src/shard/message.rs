@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::batch::{MarkerKind, ValidBatch};
+use crate::coordinator::group::outcome::Answer;
 use crate::coordinator::txn::{
     AddPartitions, Description, EndTxn, Identity, InitProducerId, ListFilter, Listing,
 };
@@ -20,6 +21,8 @@ use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
+use crate::shard::group_offsets::admin::{AdminReply, AdminRequest};
+use crate::shard::group_offsets::members::MemberRequest;
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
 use crate::wire::gather::DivergingEpoch;
 
@@ -87,6 +90,10 @@ pub enum Operation {
     EpochEnds(Vec<EpochQuery>),
     /// Commit, fetch or delete offsets of a group that is kept on that shard.
     GroupOffsets(Box<OffsetsRequest>),
+    /// Do what a member of a group that is kept on that shard asks.
+    Member(MemberRequest),
+    /// List, describe or delete groups that are kept on that shard.
+    GroupAdmin(AdminRequest),
     /// Answer for a transactional id, or for all of this shard.
     Transaction(TxnRequest),
     /// Tell how large the logs of all partitions are.
@@ -120,6 +127,10 @@ pub enum Reply {
     EpochEnds(Vec<EpochAnswer>),
     /// To [`Operation::GroupOffsets`].
     GroupOffsets(Result<OffsetsReply, ErrorCode>),
+    /// To [`Operation::Member`].
+    Member(Box<Result<Answer, ErrorCode>>),
+    /// To [`Operation::GroupAdmin`].
+    GroupAdmin(Result<AdminReply, ErrorCode>),
     /// To [`Operation::Transaction`].
     Transaction(TxnReply),
     /// To [`Operation::LogSizes`], one per partition.

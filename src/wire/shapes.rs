@@ -10,6 +10,8 @@ use super::shape::{Field, Kind, Shape, Structure};
 use super::versions::Api;
 use crate::limits::{REQUEST_ELEMENTS_LARGE_MAX, REQUEST_ELEMENTS_MAX, REQUEST_ELEMENTS_SMALL_MAX};
 
+mod groups;
+
 /// The shape of `api`'s requests.
 #[must_use]
 pub fn shape_of(api: Api) -> &'static Shape {
@@ -21,6 +23,12 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::OffsetCommit => &OFFSET_COMMIT,
         Api::OffsetFetch => &OFFSET_FETCH,
         Api::FindCoordinator => &FIND_COORDINATOR,
+        Api::JoinGroup => &groups::JOIN_GROUP,
+        Api::Heartbeat => &groups::HEARTBEAT,
+        Api::LeaveGroup => &groups::LEAVE_GROUP,
+        Api::SyncGroup => &groups::SYNC_GROUP,
+        Api::DescribeGroups => &groups::DESCRIBE_GROUPS,
+        Api::ListGroups => &groups::LIST_GROUPS,
         Api::ApiVersions => &API_VERSIONS,
         Api::CreateTopics => &CREATE_TOPICS,
         Api::DeleteTopics => &DELETE_TOPICS,
@@ -43,6 +51,7 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::RenewDelegationToken => &RENEW_DELEGATION_TOKEN,
         Api::ExpireDelegationToken => &EXPIRE_DELEGATION_TOKEN,
         Api::DescribeDelegationToken => &DESCRIBE_DELEGATION_TOKEN,
+        Api::DeleteGroups => &groups::DELETE_GROUPS,
         Api::ElectLeaders => &ELECT_LEADERS,
         Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,

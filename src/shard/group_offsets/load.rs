@@ -6,12 +6,14 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Kept, LateMarker, Shard, State, delete_of_topic, newest_of};
+use super::{Kept, LateMarker, Shard, State, delete_of_topic, members, newest_of};
 use crate::batch::{BatchHeader, Marker, Records, decompressed_records};
 use crate::coordinator::group::Groups;
+use crate::coordinator::group::outcome::{Now, Timers};
 use crate::coordinator::group::record::GroupRecord;
 use crate::ids::{Offset, PartitionIndex, TopicPartition};
 use crate::limits::{INFLATED_BATCH_BYTES_MAX, OFFSETS_LOAD_BYTES};
@@ -67,7 +69,12 @@ fn new_here(shard: &Shard) -> Vec<Rc<Kept>> {
 
 async fn load(shard: &Rc<Shard>, kept: &Rc<Kept>) {
     match read_all(shard, kept.id).await {
-        Ok((groups, end)) => kept.loaded(groups, end),
+        Ok((groups, end)) => {
+            let timers = kept.loaded(groups, end, members::now(shard));
+            for (group, timers) in timers {
+                shard.group_offsets.timers.set_all(kept.id.partition, &group, timers);
+            }
+        }
         Err(error) => {
             tracing::error!(
                 shard = %shard.id,
@@ -86,8 +93,9 @@ async fn load(shard: &Rc<Shard>, kept: &Rc<Kept>) {
 }
 
 impl Kept {
-    /// Takes over what was read up to `end`, and the markers that came after that.
-    fn loaded(&self, mut groups: Groups, end: Offset) {
+    /// Takes over what was read up to `end`, and the markers that came after that. Sessions begin
+    /// now.
+    fn loaded(&self, mut groups: Groups, end: Offset, now: Now) -> Vec<(Arc<str>, Timers)> {
         let mut state = self.state.borrow_mut();
         if let State::Loading(late) = &mut *state {
             for LateMarker { offset, producer, kind } in late.drain(..) {
@@ -96,7 +104,9 @@ impl Kept {
                 }
             }
         }
+        let timers = groups.revive(now);
         *state = State::Ready(groups);
+        timers
     }
 }
 

@@ -34,6 +34,7 @@ use crate::wire::txn_markers;
 use crate::wire::versions::Api;
 
 mod admin;
+mod groups;
 
 pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Request {
     random.tags_left = REQUEST_UNKNOWN_TAGS_MAX;
@@ -66,6 +67,13 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
             Request::DescribeTransactions(of.describe_transactions(flexible))
         }
         Api::ListTransactions => Request::ListTransactions(of.list_transactions(flexible)),
+        Api::JoinGroup => Request::JoinGroup(Box::new(of.join_group(flexible))),
+        Api::Heartbeat => Request::Heartbeat(of.heartbeat(flexible)),
+        Api::LeaveGroup => Request::LeaveGroup(of.leave_group(flexible)),
+        Api::SyncGroup => Request::SyncGroup(Box::new(of.sync_group(flexible))),
+        Api::DescribeGroups => Request::DescribeGroups(of.describe_groups(flexible)),
+        Api::ListGroups => Request::ListGroups(of.list_groups(flexible)),
+        Api::DeleteGroups => Request::DeleteGroups(of.delete_groups(flexible)),
         _ => of.administrative(api, flexible),
     }
 }

@@ -211,7 +211,12 @@ fn a_later_commit_outlives_a_transaction() {
 fn deleting_takes_pending_offsets_along() {
     let mut kept = Kept::default();
     let delete = |kept: &Kept, partition| {
-        kept.groups.plan_delete(&"g".into(), &[("t".into(), partition), ("x".into(), 0)])
+        let plan =
+            kept.groups.plan_delete(&"g".into(), &[("t".into(), partition), ("x".into(), 0)]);
+        plan.map(|plan| {
+            assert_eq!(plan.codes, [NONE, NONE]);
+            plan.records
+        })
     };
     assert_eq!(delete(&kept, 0), Err(ErrorCode::GroupIdNotFound));
     kept.commit(None, &[("t", 0, 5)]);
@@ -326,8 +331,8 @@ impl Kept {
             Step::Marker(producer, false) => self.marker(*producer, MarkerKind::Abort),
             Step::Delete(topic, partition) => {
                 let places = [(TOPICS[*topic].into(), *partition)];
-                let plan = self.groups.plan_delete(&"g".into(), &places).unwrap_or_default();
-                self.append(None, plan);
+                let plan = self.groups.plan_delete(&"g".into(), &places);
+                self.append(None, plan.map(|plan| plan.records).unwrap_or_default());
             }
             Step::Expire(now_ms) => {
                 let plan = self.groups.plan_expiry(&"g".into(), *now_ms, 100);

@@ -1,0 +1,94 @@
+//! Request bodies of the group protocols.
+
+use super::super::shape::{Field, Kind, Shape};
+use super::{BOOLEAN, INT32, array, structure, text};
+use crate::limits::REQUEST_ELEMENTS_MAX;
+
+pub(super) static JOIN_GROUP: Shape = Shape {
+    body: structure(&[
+        text(),                      // group id
+        INT32,                       // session timeout
+        INT32.since(1),              // rebalance timeout
+        text(),                      // member id
+        text().since(5).nullable(5), // group instance id
+        text(),                      // protocol type
+        array(&Kind::Nested(&structure(&[
+            text(), // protocol
+            BLOB,   // metadata
+        ]))),
+        text().since(8).nullable(8), // reason
+    ]),
+    flexible_from: 6,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static HEARTBEAT: Shape = Shape {
+    body: structure(&[
+        text(),                      // group id
+        INT32,                       // generation
+        text(),                      // member id
+        text().since(3).nullable(3), // group instance id
+    ]),
+    flexible_from: 4,
+    elements_max: 0,
+};
+
+pub(super) static LEAVE_GROUP: Shape = Shape {
+    body: structure(&[
+        text(),          // group id
+        text().until(2), // member id
+        array(&Kind::Nested(&structure(&[
+            text(),                      // member id
+            text().nullable(3),          // group instance id
+            text().since(5).nullable(5), // reason
+        ])))
+        .since(3),
+    ]),
+    flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static SYNC_GROUP: Shape = Shape {
+    body: structure(&[
+        text(),                      // group id
+        INT32,                       // generation
+        text(),                      // member id
+        text().since(3).nullable(3), // group instance id
+        text().since(5).nullable(5), // protocol type
+        text().since(5).nullable(5), // protocol
+        array(&Kind::Nested(&structure(&[
+            text(), // member id
+            BLOB,   // assignment
+        ]))),
+    ]),
+    flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static DESCRIBE_GROUPS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text), // group ids
+        BOOLEAN.since(3),   // whether authorized operations are wanted
+    ]),
+    flexible_from: 5,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static LIST_GROUPS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text).since(4), // states
+        array(&Kind::Text).since(5), // types
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static DELETE_GROUPS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text), // group ids
+    ]),
+    flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+const BLOB: Field = Field::blob();
