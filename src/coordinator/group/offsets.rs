@@ -150,7 +150,7 @@ impl Groups {
         commit: &Commit,
         rules: &CommitRules,
     ) -> Result<CommitPlan, ErrorCode> {
-        check_commit(self.groups.get(&commit.group), &commit.by, commit.api)?;
+        let check = check_commit(self.groups.get(&commit.group), &commit.by, commit.api)?;
         let mut plan = CommitPlan { records: Vec::new(), codes: Vec::new() };
         let expire_ms = commit.retention_ms.map(|kept_ms| rules.now_ms.saturating_add(kept_ms));
         for new in &commit.offsets {
@@ -161,7 +161,11 @@ impl Groups {
                 plan.codes.push(ErrorCode::OffsetMetadataTooLarge);
                 continue;
             }
-            plan.codes.push(ErrorCode::None);
+            let code = check.code(new.topic_id, new.partition);
+            plan.codes.push(code);
+            if code != ErrorCode::None {
+                continue;
+            }
             let key = OffsetKey {
                 group: Arc::clone(&commit.group),
                 topic: Arc::clone(&new.topic),
@@ -299,7 +303,7 @@ impl Groups {
             }
         }
         if !is_left && group.kind.is_empty() {
-            records.push(GroupRecord::GroupGone(Arc::clone(id)));
+            records.extend(group.kind.tombstones(id));
         }
         records
     }

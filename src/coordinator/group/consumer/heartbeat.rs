@@ -156,7 +156,8 @@ impl Heartbeat {
             client_id: Arc::clone(&self.client_id),
             client_host: Arc::clone(&self.client_host),
             topic_names: names.unwrap_or_else(|| old.topic_names.clone()),
-            topic_regex: or(&self.topic_regex, &old.topic_regex),
+            // None is written as an empty one, as Kafka does.
+            topic_regex: or(&self.topic_regex, &old.topic_regex).or_else(|| Some("".into())),
             rebalance_timeout_ms: match self.rebalance_timeout_ms {
                 -1 => old.rebalance_timeout_ms,
                 timeout_ms => timeout_ms,

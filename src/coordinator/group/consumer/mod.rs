@@ -18,6 +18,7 @@ mod migration;
 mod offsets;
 mod reconcile;
 pub mod regex;
+mod requests;
 mod target;
 
 #[cfg(test)]
@@ -42,9 +43,10 @@ pub use admin::{DescribedGroup, DescribedMember};
 pub use heartbeat::{Heartbeat, HeartbeatAnswer};
 pub use migration::MigrationPolicy;
 pub use offsets::CommitCheck;
+pub use requests::{Planned, Revived, SessionRules};
 
 /// One consumer group.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConsumerGroup {
     id: Arc<str>,
     epoch: i32,
@@ -58,6 +60,9 @@ pub struct ConsumerGroup {
     has_old_topics: bool,
     derived: Derived,
     soft: Soft,
+    /// When its timers run out, and when they are set to: they are left where they are when that
+    /// moves back.
+    due: BTreeMap<Timer, Due>,
 }
 
 /// One member.
@@ -91,6 +96,13 @@ struct Soft {
     refreshed: Cell<(i64, i64)>,
     /// Since when they are being resolved.
     resolving_since_ms: Cell<Option<i64>>,
+}
+
+/// When a timer runs out, and when it is set to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Due {
+    at_ms: i64,
+    set_to_ms: i64,
 }
 
 /// What there is in the catalog.
@@ -153,7 +165,7 @@ pub struct Plan<A> {
 }
 
 /// What a group's timers are for.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// The member is not heard of: [`ConsumerGroup::member_expired`].
     Session(Arc<str>),
@@ -216,6 +228,7 @@ impl ConsumerGroup {
             has_old_topics: false,
             derived: Derived::default(),
             soft: Soft::default(),
+            due: BTreeMap::new(),
         }
     }
 
@@ -347,14 +360,16 @@ impl ConsumerGroup {
 
     /// Timers of a group that has just been loaded: everyone gets its whole time again.
     #[must_use]
-    pub fn timers_after_load(&self, rules: &Rules<'_>) -> Vec<(Timer, Alarm)> {
+    pub fn timers_after_load(&self, now_ms: i64, session_timeout_ms: i32) -> Vec<(Timer, Alarm)> {
         let mut timers = Vec::new();
         for (id, member) in &self.members {
-            let session_ms = member.session_timeout_ms(rules);
-            timers.push(alarm(Timer::Session(Arc::clone(id)), rules, session_ms));
+            let classic = member.metadata.classic.as_ref();
+            let session_ms = classic.map_or(session_timeout_ms, |facts| facts.session_timeout_ms);
+            let at = |after_ms: i32| Alarm::At(now_ms.saturating_add(i64::from(after_ms)));
+            timers.push((Timer::Session(Arc::clone(id)), at(session_ms)));
             if member.current.state == MemberState::Unrevoked && member.metadata.classic.is_none() {
                 let timeout_ms = member.metadata.rebalance_timeout_ms;
-                timers.push(alarm(Timer::Revocation(Arc::clone(id)), rules, timeout_ms));
+                timers.push((Timer::Revocation(Arc::clone(id)), at(timeout_ms)));
             }
         }
         timers
@@ -452,13 +467,6 @@ impl Derived {
     }
 }
 
-impl Member {
-    fn session_timeout_ms(&self, rules: &Rules<'_>) -> i32 {
-        let classic = self.metadata.classic.as_ref();
-        classic.map_or(rules.session_timeout_ms, |facts| facts.session_timeout_ms)
-    }
-}
-
 impl CurrentAssignment {
     fn has_reached(&self, target_epoch: i32) -> bool {
         self.state == MemberState::Stable && self.epoch == target_epoch
@@ -475,14 +483,22 @@ impl Default for Soft {
     }
 }
 
-/// It is no part of the state.
-impl PartialEq for Soft {
-    fn eq(&self, _: &Soft) -> bool {
-        true
+/// Equal are two that say the same in the log.
+impl PartialEq for ConsumerGroup {
+    fn eq(&self, other: &ConsumerGroup) -> bool {
+        let numbers = |of: &ConsumerGroup| {
+            (of.epoch, of.metadata_hash, of.target_epoch, of.target_at_ms, of.has_old_topics)
+        };
+        self.id == other.id
+            && numbers(self) == numbers(other)
+            && self.members == other.members
+            && self.targets == other.targets
+            && self.regexes == other.regexes
+            && self.derived == other.derived
     }
 }
 
-impl Eq for Soft {}
+impl Eq for ConsumerGroup {}
 
 impl<A> Plan<A> {
     fn new(answer: A) -> Plan<A> {

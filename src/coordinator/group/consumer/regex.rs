@@ -116,9 +116,9 @@ impl ConsumerGroup {
         let mut change = RegexChange::None;
         let mut is_new = false;
         let members = |regex: &Arc<str>| self.derived.regexes.get(regex).copied().unwrap_or(0);
-        if old.topic_regex != new.topic_regex {
+        let (before, after) = (real_regex(old), real_regex(new));
+        if before != after {
             change = RegexChange::Unresolved;
-            let (before, after) = (real_regex(old), real_regex(new));
             if let Some(before) = before.filter(|before| members(before) == 1) {
                 plan.changes.push(ConsumerChange::Regex(Arc::clone(before), None));
             }

@@ -134,6 +134,22 @@ pub struct ResolvedRegex {
     pub at_ms: i64,
 }
 
+impl ConsumerChange {
+    /// Whether something is gone: a group that is not known is none the more for it.
+    #[must_use]
+    pub fn is_tombstone(&self) -> bool {
+        match self {
+            ConsumerChange::Epoch(value) => value.is_none(),
+            ConsumerChange::OldTopics(is_there) => !is_there,
+            ConsumerChange::Member(_, value) => value.is_none(),
+            ConsumerChange::TargetEpoch(value) => value.is_none(),
+            ConsumerChange::Target(_, value) => value.is_none(),
+            ConsumerChange::Current(_, value) => value.is_none(),
+            ConsumerChange::Regex(_, value) => value.is_none(),
+        }
+    }
+}
+
 impl ConsumerRecord {
     /// Reads a record whose key has this type, from behind the type.
     ///

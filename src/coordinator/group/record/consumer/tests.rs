@@ -50,6 +50,7 @@ fn records_of_a_real_kafka_byte_for_byte() {
         client_id: "cc".into(),
         client_host: "/127.0.0.1".into(),
         topic_names: names(&["nope", "t1"]),
+        topic_regex: Some("".into()),
         rebalance_timeout_ms: 30_000,
         ..MemberMetadata::default()
     };
