@@ -52,6 +52,8 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::ExpireDelegationToken => &EXPIRE_DELEGATION_TOKEN,
         Api::DescribeDelegationToken => &DESCRIBE_DELEGATION_TOKEN,
         Api::DeleteGroups => &groups::DELETE_GROUPS,
+        Api::ConsumerGroupHeartbeat => &groups::CONSUMER_GROUP_HEARTBEAT,
+        Api::ConsumerGroupDescribe => &groups::CONSUMER_GROUP_DESCRIBE,
         Api::ElectLeaders => &ELECT_LEADERS,
         Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,

@@ -70,6 +70,8 @@ pub enum Api {
     UnregisterBroker = 64,
     DescribeTransactions = 65,
     ListTransactions = 66,
+    ConsumerGroupHeartbeat = 68,
+    ConsumerGroupDescribe = 69,
     ListConfigResources = 74,
     DescribeTopicPartitions = 75,
 }
@@ -163,6 +165,8 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::UnregisterBroker, 0, 0, 0),
     row(Api::DescribeTransactions, 0, 0, 0),
     row(Api::ListTransactions, 0, 2, 0),
+    row(Api::ConsumerGroupHeartbeat, 0, 1, 0),
+    row(Api::ConsumerGroupDescribe, 0, 1, 0),
     row(Api::ListConfigResources, 0, 1, 0),
     row(Api::DescribeTopicPartitions, 0, 0, 0),
 ];
@@ -178,6 +182,7 @@ pub const FEATURES: &[Feature] = &[
         finalized: 0,
     },
     Feature { name: "transaction.version", min: 0, max: 2, finalized: 2 },
+    Feature { name: "group.version", min: 0, max: 1, finalized: 1 },
 ];
 
 /// The level in force of a feature; 0 if there is none of that name.

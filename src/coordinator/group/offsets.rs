@@ -8,6 +8,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::consumer::CommitCheck;
 use super::record::{GroupRecord, OffsetKey, OffsetValue};
 use super::{CommitApi, Committed, Committer, Expiry, Group, Groups, Position, check_commit};
 use crate::batch::MarkerKind;
@@ -141,7 +142,7 @@ impl Groups {
         }
     }
 
-    /// What committing these offsets comes to.
+    /// What committing these offsets comes to. `id_of` knows the topics there are now.
     ///
     /// # Errors
     /// The code for all of them.
@@ -149,6 +150,7 @@ impl Groups {
         &self,
         commit: &Commit,
         rules: &CommitRules,
+        id_of: &dyn Fn(&str) -> Option<TopicId>,
     ) -> Result<CommitPlan, ErrorCode> {
         let check = check_commit(self.groups.get(&commit.group), &commit.by, commit.api)?;
         let mut plan = CommitPlan { records: Vec::new(), codes: Vec::new() };
@@ -161,11 +163,11 @@ impl Groups {
                 plan.codes.push(ErrorCode::OffsetMetadataTooLarge);
                 continue;
             }
-            let code = check.code(new.topic_id, new.partition);
-            plan.codes.push(code);
-            if code != ErrorCode::None {
-                continue;
+            if check != CommitCheck::All {
+                let id = Some(new.topic_id).filter(|id| *id != TopicId::ZERO);
+                check.of_partition(id.or_else(|| id_of(&new.topic)), new.partition)?;
             }
+            plan.codes.push(ErrorCode::None);
             let key = OffsetKey {
                 group: Arc::clone(&commit.group),
                 topic: Arc::clone(&new.topic),

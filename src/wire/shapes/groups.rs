@@ -91,4 +91,36 @@ pub(super) static DELETE_GROUPS: Shape = Shape {
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 
+pub(super) static CONSUMER_GROUP_HEARTBEAT: Shape = Shape {
+    body: structure(&[
+        text(),                         // group id
+        text(),                         // member id
+        INT32,                          // member epoch
+        text().nullable(0),             // instance id
+        text().nullable(0),             // rack id
+        INT32,                          // rebalance timeout
+        array(&Kind::Text).nullable(0), // topic names
+        text().since(1).nullable(1),    // topic regex
+        text().nullable(0),             // assignor
+        array(&Kind::Nested(&structure(&[
+            UUID,                   // topic id
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static CONSUMER_GROUP_DESCRIBE: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text), // group ids
+        BOOLEAN,            // whether authorized operations are wanted
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+const UUID: Field = Field::fixed(16);
+
 const BLOB: Field = Field::blob();

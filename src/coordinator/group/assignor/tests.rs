@@ -94,10 +94,8 @@ fn ranges_are_contiguous_and_alike_in_topics_of_one_size() {
     let asked = question(&[5, 5], &[("a", None, &[0, 1]), ("b", None, &[0, 1])]);
     assert_eq!(asked.outline(Assignor::Range), ["0:0,1,2 1:0,1,2", "0:3,4 1:3,4"]);
     // Static members first, by instance; topics are divided among their own subscribers.
-    let asked = question(
-        &[3, 2],
-        &[("a", None, &[0]), ("b", Some("y"), &[0, 1]), ("c", Some("x"), &[0])],
-    );
+    let asked =
+        question(&[3, 2], &[("a", None, &[0]), ("b", Some("y"), &[0, 1]), ("c", Some("x"), &[0])]);
     assert_eq!(asked.outline(Assignor::Range), ["0:2", "0:1 1:0,1", "0:0"]);
     let asked = question(&[1], &[("a", None, &[0]), ("b", None, &[0]), ("c", None, &[])]);
     assert_eq!(asked.outline(Assignor::Range), ["0:0", "", ""]);
@@ -118,7 +116,8 @@ fn uniform_moves_what_a_change_of_members_needs() {
 #[test]
 fn uniform_passes_partitions_on_along_a_chain() {
     // "a" can only give to "b", and "b" only to "c".
-    let mut asked = question(&[3, 1], &[("a", None, &[0]), ("b", None, &[0, 1]), ("c", None, &[1])]);
+    let mut asked =
+        question(&[3, 1], &[("a", None, &[0]), ("b", None, &[0, 1]), ("c", None, &[1])]);
     asked.members.get_mut("a").expect("a").before = [(topic(0), [0, 1, 2].into())].into();
     asked.members.get_mut("b").expect("b").before = [(topic(1), [0].into())].into();
     assert_eq!(asked.outline(Assignor::Uniform), ["0:0,1", "0:2", "1:0"]);

@@ -201,11 +201,7 @@ impl ConsumerGroup {
             owned: request.owned.as_ref(),
         };
         let current = self.move_on(id, &member, &goal, rules, &mut plan)?;
-        plan.timers.push(alarm(
-            Timer::Session(Arc::clone(id)),
-            rules,
-            rules.session_timeout_ms,
-        ));
+        plan.timers.push(alarm(Timer::Session(Arc::clone(id)), rules, rules.session_timeout_ms));
         let is_told = request.member_epoch == 0
             || request.is_full()
             || current.assigned != found.member.current.assigned;
@@ -232,11 +228,8 @@ impl ConsumerGroup {
     fn find(&self, request: &Heartbeat, plan: &mut Plan<()>) -> Result<Found, Refusal> {
         let id = &request.member_id;
         let joins = request.member_epoch == 0;
-        let known = |member: &Member| Found {
-            member: member.clone(),
-            replaces: None,
-            is_new: false,
-        };
+        let known =
+            |member: &Member| Found { member: member.clone(), replaces: None, is_new: false };
         let newcomer = || Found { member: Member::default(), replaces: None, is_new: true };
         let Some(instance_id) = &request.instance_id else {
             let Some(member) = self.members.get(id) else {

@@ -39,7 +39,7 @@ use super::record::consumer::{
 use crate::error_code::ErrorCode;
 use crate::ids::TopicId;
 
-pub use admin::{DescribedGroup, DescribedMember};
+pub use admin::{DescribedGroup, DescribedMember, DescribedTopic};
 pub use heartbeat::{Heartbeat, HeartbeatAnswer};
 pub use migration::MigrationPolicy;
 pub use offsets::CommitCheck;
@@ -388,11 +388,7 @@ impl ConsumerGroup {
     }
 
     /// The topics subscribed to once these members are gone and this one is as it will be.
-    fn topics_after(
-        &self,
-        without: &[&Member],
-        with: Option<&MemberMetadata>,
-    ) -> BTreeSet<&str> {
+    fn topics_after(&self, without: &[&Member], with: Option<&MemberMetadata>) -> BTreeSet<&str> {
         // Callers keep `with` no longer than the group: the names come out of both.
         let mut names = BTreeSet::new();
         for (name, count) in &self.derived.names {
@@ -402,7 +398,8 @@ impl ConsumerGroup {
             }
         }
         for (regex, resolved) in &self.regexes {
-            let fewer = without.iter().filter(|gone| gone.metadata.topic_regex.as_ref() == Some(regex));
+            let fewer =
+                without.iter().filter(|gone| gone.metadata.topic_regex.as_ref() == Some(regex));
             let is_with = with.is_some_and(|with| with.topic_regex.as_ref() == Some(regex));
             let count = self.derived.regexes.get(regex).copied().unwrap_or(0);
             if is_with || count > fewer.count() {

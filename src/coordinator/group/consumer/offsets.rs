@@ -26,16 +26,17 @@ pub enum CommitCheck<'a> {
 }
 
 impl CommitCheck<'_> {
-    /// The code for an offset of one partition.
-    #[must_use]
-    pub fn code(&self, id: TopicId, partition: i32) -> ErrorCode {
-        let CommitCheck::Since { current, epoch, otherwise } = self else {
-            return ErrorCode::None;
-        };
+    /// Whether an offset of one partition is taken.
+    ///
+    /// # Errors
+    /// The code for all of the commit: one partition that is refused refuses the others.
+    pub fn of_partition(&self, id: Option<TopicId>, partition: i32) -> Result<(), ErrorCode> {
+        let CommitCheck::Since { current, epoch, otherwise } = self else { return Ok(()) };
+        let id = id.ok_or(*otherwise)?;
         let since = |epochs: &super::Epochs| epochs.get(&id)?.get(&partition).copied();
         match since(&current.assigned).or_else(|| since(&current.revoking)) {
-            Some(since) if since <= *epoch => ErrorCode::None,
-            _ => *otherwise,
+            Some(since) if since <= *epoch => Ok(()),
+            _ => Err(*otherwise),
         }
     }
 }
@@ -59,8 +60,7 @@ impl ConsumerGroup {
         if is_transactional && says_nothing {
             return Ok(CommitCheck::All);
         }
-        let member =
-            self.members.get(by.member_id.as_str()).ok_or(ErrorCode::UnknownMemberId)?;
+        let member = self.members.get(by.member_id.as_str()).ok_or(ErrorCode::UnknownMemberId)?;
         if matches!(api, CommitApi::Plain(..9)) && member.metadata.classic.is_none() {
             return Err(ErrorCode::UnsupportedVersion);
         }
@@ -68,7 +68,8 @@ impl ConsumerGroup {
         if by.generation == current.epoch {
             return Ok(CommitCheck::All);
         }
-        let otherwise = member.stale();
+        let otherwise =
+            if is_transactional { ErrorCode::IllegalGeneration } else { member.stale() };
         if by.generation > current.epoch {
             return Err(otherwise);
         }

@@ -149,8 +149,8 @@ impl ConsumerGroup {
 
     fn is_refresh_due(&self, is_new: bool, rules: &Rules<'_>) -> bool {
         let resolving = self.soft.resolving_since_ms.get();
-        let is_resolving =
-            resolving.is_some_and(|since_ms| rules.now.wall_ms <= since_ms.saturating_add(REFRESH_MIN_MS));
+        let is_resolving = resolving
+            .is_some_and(|since_ms| rules.now.wall_ms <= since_ms.saturating_add(REFRESH_MIN_MS));
         if is_resolving {
             return false;
         }
@@ -199,7 +199,8 @@ impl ConsumerGroup {
             let is_same = old.is_some_and(|old| old.topics == *topics);
             is_changed |= !is_same && (old.is_some() || !topics.is_empty());
             if !is_same {
-                let value = ResolvedRegex { topics: topics.clone(), version, at_ms: rules.now.wall_ms };
+                let value =
+                    ResolvedRegex { topics: topics.clone(), version, at_ms: rules.now.wall_ms };
                 let value = Some(Arc::new(value));
                 plan.changes.push(ConsumerChange::Regex(Arc::clone(regex), value));
             }

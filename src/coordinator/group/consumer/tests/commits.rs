@@ -30,11 +30,16 @@ fn commits_by_epoch() {
     check(by("a", 3), CommitApi::Transactional, Ok(()));
     // Partitions that a member has had since then are taken with an older epoch too.
     let older = world.group.check_commit(&by("a", 2), plain).expect("in part");
-    let codes = [0, 2, 3].map(|partition| older.code(TopicId([1; 16]), partition));
-    assert_eq!(codes, [ErrorCode::None, ErrorCode::None, ErrorCode::StaleMemberEpoch]);
-    assert_eq!(older.code(TopicId([2; 16]), 0), ErrorCode::StaleMemberEpoch);
+    let t1 = Some(TopicId([1; 16]));
+    let stale = Err(ErrorCode::StaleMemberEpoch);
+    let found = [0, 2, 3].map(|partition| older.of_partition(t1, partition));
+    assert_eq!(found, [Ok(()), Ok(()), stale]);
+    assert_eq!(older.of_partition(Some(TopicId([2; 16])), 0), stale);
+    assert_eq!(older.of_partition(None, 0), stale);
     let older = world.group.check_commit(&by("b", 2), plain).expect("in part");
-    assert_eq!(older.code(TopicId([1; 16]), 3), ErrorCode::StaleMemberEpoch);
+    assert_eq!(older.of_partition(t1, 3), stale);
+    let older = world.group.check_commit(&by("b", 2), CommitApi::Transactional).expect("in part");
+    assert_eq!(older.of_partition(t1, 3), Err(ErrorCode::IllegalGeneration));
 }
 
 #[test]

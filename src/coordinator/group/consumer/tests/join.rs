@@ -39,8 +39,10 @@ fn a_member_joins_and_stays() {
     let mut world = World::new();
     let answer = world.send(&join("a", &["t1", "nope"])).expect("joined");
     assert_eq!(answer.heartbeat_interval_ms, 5_000);
-    assert_eq!((answer.member_epoch, answer.assignment.as_ref().map(outline)),
-        (2, Some("1:0,1,2,3,4,5".to_owned())));
+    assert_eq!(
+        (answer.member_epoch, answer.assignment.as_ref().map(outline)),
+        (2, Some("1:0,1,2,3,4,5".to_owned()))
+    );
     assert_eq!(world.state(), "Stable");
     assert_eq!(world.timers, [(Timer::Session("a".into()), 46_000)].into());
     // It is heard of: its session goes on, and nothing is written.
@@ -128,7 +130,10 @@ fn who_leaves_makes_room_for_the_others() {
     world.say(&join("a", &["t1"])).expect("joined");
     world.say(&join("b", &["t1"])).expect("joined");
     let answer = world.send(&beat("a", -1)).expect("left");
-    assert_eq!((answer.member_epoch, answer.heartbeat_interval_ms, answer.assignment), (-1, 0, None));
+    assert_eq!(
+        (answer.member_epoch, answer.heartbeat_interval_ms, answer.assignment),
+        (-1, 0, None)
+    );
     assert_eq!(world.state(), "Assigning");
     assert_eq!(world.timers.keys().cloned().collect::<Vec<_>>(), [Timer::Session("b".into())]);
     assert_eq!(world.say(&beat("b", 3)), ok("4 1:0,1,2,3,4,5"));

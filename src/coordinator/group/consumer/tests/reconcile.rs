@@ -102,7 +102,8 @@ fn a_state_of_a_later_broker_is_left_by_joining_again() {
 fn after_a_load_everyone_has_its_whole_time() {
     let mut world = two_members();
     world.say(&beat("a", 2)).expect("told to give up");
-    let timers: BTreeMap<_, _> = world.group.timers_after_load(world.now.ms, SESSION_MS).into_iter().collect();
+    let timers: BTreeMap<_, _> =
+        world.group.timers_after_load(world.now.ms, SESSION_MS).into_iter().collect();
     let at = |after_ms: i64| Alarm::At(world.now.ms + after_ms);
     let expected = [
         (Timer::Session("a".into()), at(45_000)),

@@ -99,14 +99,10 @@ fn records_of_a_real_kafka_byte_for_byte() {
     ];
     check("g1", change, b"\0\x08\0\x02g1\0\x02m1", Some(bytes));
 
-    let resolved = ResolvedRegex {
-        topics: names(&["t1", "t2"]),
-        version: 37,
-        at_ms: 0x01a2_2ad9_fbc4,
-    };
+    let resolved =
+        ResolvedRegex { topics: names(&["t1", "t2"]), version: 37, at_ms: 0x01a2_2ad9_fbc4 };
     let change = ConsumerChange::Regex("t.*".into(), Some(Arc::new(resolved)));
-    let bytes: &[&[u8]] =
-        &[b"\0\0\x03\x03t1\x03t2\0\0\0\0\0\0\0%\0\0\x01\xa2*\xd9\xfb\xc4\0"];
+    let bytes: &[&[u8]] = &[b"\0\0\x03\x03t1\x03t2\0\0\0\0\0\0\0%\0\0\x01\xa2*\xd9\xfb\xc4\0"];
     check("g3", change, b"\0\x10\0\x02g3\0\x03t.*", Some(bytes));
 }
 
@@ -141,8 +137,7 @@ fn what_older_and_newer_brokers_write_is_read() {
     let old = read(b"\0\x04\0\x01g", b"\0\0\x01\0");
     assert_eq!(old, ConsumerChange::OldTopics(true));
     let bytes = [b"\0\0\0\0\0\x07\0\0\0\x06\0\x02".as_slice(), T1, b"\x02\0\0\0\x05\0\x01\0"];
-    let ConsumerChange::Current(_, Some(current)) =
-        read(b"\0\x08\0\x01g\0\x01m", &bytes.concat())
+    let ConsumerChange::Current(_, Some(current)) = read(b"\0\x08\0\x01g\0\x01m", &bytes.concat())
     else {
         panic!("no assignment")
     };
