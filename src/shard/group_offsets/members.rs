@@ -263,7 +263,8 @@ pub(super) async fn carry_out(
     for (ticket, answer) in answers {
         kept.tickets.give(ticket, Ok((answer.not_written(code), durable_at)));
     }
-    let taken_back = kept.with_mut(|groups| groups.not_written(group, &rules(shard), now(shard)));
+    let taken_back =
+        kept.with_mut(|groups| groups.not_written(group, code, &rules(shard), now(shard)));
     let Ok(Outcome { answers, timers, .. }) = taken_back else { return };
     shard.group_offsets.timers.set_all(kept.id.partition, group, timers);
     for (ticket, answer) in answers {

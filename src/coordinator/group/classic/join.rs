@@ -197,8 +197,9 @@ impl Step<'_> {
         let mut member = join.into_member(Arc::clone(&id), ticket);
         member.session = pending.unwrap_or_default();
         // It does not know its member id yet and cannot say that it is there.
-        let timer = member.session.set(self.now.ms + NEW_MEMBER_JOIN_MS);
-        self.set_timer(TimerKey::Session(id), timer);
+        if let Some(timer_ms) = member.session.set(self.now.ms + NEW_MEMBER_JOIN_MS) {
+            self.set_timer(TimerKey::Session(id), Some(timer_ms));
+        }
         self.live.add(member);
         self.rebalance_or_complete();
     }

@@ -40,18 +40,34 @@ impl Groups {
         step.outcome
     }
 
-    /// The records of an operation on this group could not be appended. Its answers are told the
-    /// error by the shell; here the group takes back what it began.
-    pub fn not_written(&mut self, group: &Arc<str>, rules: &Rules, now: Now) -> Outcome {
-        let classic = self.groups.get_mut(group).and_then(|group| group.kind.classic_mut());
-        let Some(classic) = classic else { return Outcome::default() };
-        let mut step = Step::new(&mut classic.live, group, rules, now);
-        match step.live.undo.take().map(|undo| *undo) {
-            Some(Undo::Assignment) => step.prepare_rebalance(),
-            Some(Undo::Replacement { new_id, old }) => step.take_back(&new_id, old),
-            None => {}
+    /// The records of an operation on this group could not be appended, for `code`. Its answers
+    /// are told that by the shell; here the group takes back what it began. One that is not in the
+    /// log at all is no longer there.
+    pub fn not_written(
+        &mut self,
+        id: &Arc<str>,
+        code: ErrorCode,
+        rules: &Rules,
+        now: Now,
+    ) -> Outcome {
+        let Some(group) = self.groups.get_mut(id) else { return Outcome::default() };
+        let Some(classic) = group.kind.classic_mut() else { return Outcome::default() };
+        let is_new = classic.stored.is_none() && group.topics.is_empty();
+        let mut step = Step::new(&mut classic.live, id, rules, now);
+        if is_new {
+            step.end(code);
+        } else {
+            match step.live.undo.take().map(|undo| *undo) {
+                Some(Undo::Assignment) => step.prepare_rebalance(),
+                Some(Undo::Replacement { new_id, old }) => step.take_back(&new_id, old),
+                None => {}
+            }
         }
-        step.outcome
+        let outcome = step.outcome;
+        if is_new {
+            self.groups.remove(id);
+        }
+        outcome
     }
 }
 
@@ -204,6 +220,19 @@ impl<'a> Step<'a> {
             self.live.leader = Some(Arc::clone(&id));
         }
         self.touch(&id);
+    }
+
+    /// The group is no longer there: whoever waits is told `code`.
+    fn end(&mut self, code: ErrorCode) {
+        self.stop_join_timer();
+        self.stop_sync_timer();
+        for id in std::mem::take(&mut self.live.pending).into_keys() {
+            self.set_timer(TimerKey::Session(id), None);
+        }
+        for (id, mut member) in std::mem::take(&mut self.live.members) {
+            self.outcome.answers.extend(member.take_answers(code));
+            self.set_timer(TimerKey::Session(id), None);
+        }
     }
 
     fn enter(&mut self, phase: Phase) {
