@@ -389,6 +389,8 @@ mod tests {
                 (64, 0, 0, 0),
                 (65, 0, 0, 0),
                 (66, 0, 2, 0),
+                (68, 0, 1, 0),
+                (69, 0, 1, 0),
                 (74, 0, 1, 0),
                 (75, 0, 0, 0),
             ]
@@ -414,7 +416,9 @@ mod tests {
         assert_eq!(answer.finalized_features_epoch, 0);
         let supported: Vec<&str> =
             answer.supported_features.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(supported, ["metadata.version", "kraft.version", "transaction.version"]);
+        let features = ["metadata.version", "kraft.version", "transaction.version"];
+        assert_eq!(supported[..3], features);
+        assert_eq!(supported[3..], ["group.version"]);
         let older = api_versions(3, 7, 0);
         assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");
         let finalized: Vec<(&str, i16, i16)> = older
@@ -422,7 +426,9 @@ mod tests {
             .iter()
             .map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level))
             .collect();
-        assert_eq!(finalized, [("metadata.version", 30, 30), ("transaction.version", 2, 2)]);
+        let expected = [("metadata.version", 30, 30), ("transaction.version", 2, 2)];
+        assert_eq!(finalized[..2], expected);
+        assert_eq!(finalized[2..], [("group.version", 1, 1)]);
         assert_eq!(older.finalized_features_epoch, 7);
         let oldest = api_versions(0, 7, 0);
         assert!(oldest.supported_features.is_empty() && oldest.finalized_features.is_empty());
