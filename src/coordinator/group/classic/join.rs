@@ -59,10 +59,14 @@ impl Groups {
             return refuse(ErrorCode::UnknownServerError);
         }
         let group = Arc::clone(&join.group);
+        let Ok(ended) = self.end_consumer_group(&group) else {
+            return refuse(ErrorCode::InconsistentGroupProtocol);
+        };
         let live = self.groups.entry(Arc::clone(&group)).or_default().as_classic(now);
         let mut step = Step::new(live, &group, rules, now);
         step.join(join, ticket);
         let mut outcome = step.outcome;
+        outcome.records.splice(0..0, ended);
         if is_new && outcome.records.is_empty() {
             let metadata = ClassicMetadata {
                 protocol_type: "".into(),

@@ -60,6 +60,25 @@ impl Groups {
         }
     }
 
+    /// Somebody joins a group by the classic protocol: one without members becomes a classic group.
+    /// The tombstones that this takes come before all other records.
+    ///
+    /// # Errors
+    /// Nothing to say; the group has members of its own protocol.
+    pub(in crate::coordinator::group) fn end_consumer_group(
+        &mut self,
+        id: &Arc<str>,
+    ) -> Result<Vec<GroupRecord>, ()> {
+        let Some(group) = self.groups.get_mut(id) else { return Ok(Vec::new()) };
+        let Some(consumer) = group.kind.consumer() else { return Ok(Vec::new()) };
+        if !consumer.is_empty() {
+            return Err(());
+        }
+        let records = group.kind.tombstones(id);
+        group.kind = Kind::Simple;
+        Ok(records)
+    }
+
     /// A timer of a consumer group has come; that for its expressions is not meant here.
     pub fn consumer_timer(
         &mut self,

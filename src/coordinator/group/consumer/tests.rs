@@ -12,6 +12,7 @@ use crate::coordinator::group::outcome::Now;
 
 mod commits;
 mod join;
+mod kinds;
 mod model;
 mod reconcile;
 mod regexes;
