@@ -43,7 +43,8 @@ pub async fn handle(
             Err(code) => Err(code),
         };
         let mut told = answer(id, outcome, version);
-        if version >= OPERATIONS_SINCE && request.include_authorized_operations {
+        let wanted = version >= OPERATIONS_SINCE && request.include_authorized_operations;
+        if wanted && told.error_code == ErrorCode::None.code() {
             told.authorized_operations = OPERATIONS;
         }
         groups.push(told);

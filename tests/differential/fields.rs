@@ -188,7 +188,7 @@ fn key_of(item: &Tree) -> Option<String> {
         })
     };
     of(&["name", "topic", "resource_name", "key", "config_name", "topic_name", "user", "feature"])
-        .or_else(|| of(&["entity_type", "mechanism"]))
+        .or_else(|| of(&["entity_type", "mechanism", "group_id", "member_id"]))
         .or_else(|| entity_of(fields))
         .or_else(|| {
             of(&["index", "partition", "partition_index", "partition_id", "api_key", "batch_index"])

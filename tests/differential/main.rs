@@ -29,7 +29,8 @@ fn ringlog_answers_as_kafka_does() {
         return;
     }
     let kafka = Kafka::start();
-    let common = ["--memory", "128MiB", "--set", "num.partitions=4"];
+    let delay = "group.initial.rebalance.delay.ms=0";
+    let common = ["--memory", "128MiB", "--set", "num.partitions=4", "--set", delay];
     let one = Broker::start(&[&common[..], &["--shards", "1"]].concat());
     let many = Broker::start(&[&common[..], &["--advertise", "single", "--shards", "2"]].concat());
     let peers = [

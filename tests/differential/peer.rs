@@ -30,12 +30,29 @@ pub struct Peer {
     address: SocketAddr,
     client: Client,
     answers: Answers,
+    /// What made the member ids of this side differ from the other's, in the order it came.
+    uniques: Vec<String>,
 }
 
 impl Peer {
     pub fn new(name: &'static str, address: SocketAddr, node_id: i32) -> Peer {
         let client = Client::connect(address);
-        Peer { name, node_id, ids: HashMap::new(), address, client, answers: Vec::new() }
+        Peer {
+            name,
+            node_id,
+            ids: HashMap::new(),
+            address,
+            client,
+            answers: Vec::new(),
+            uniques: Vec::new(),
+        }
+    }
+
+    /// Another connection to the same side.
+    pub fn connect(&self) -> Client {
+        let mut client = Client::connect(self.address);
+        client.set_client_id(Some("differential"));
+        client
     }
 
     pub fn into_answers(self) -> Answers {
@@ -158,12 +175,40 @@ impl Peer {
     fn keep(&mut self, case: &str, debug: &str) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let now_ms = i64::try_from(now.as_millis()).expect("before the year 292 million");
+        let debug = &self.without_uniques(debug);
         // Its node stands in sentences of both sides.
         let debug = debug.replace(&format!(" {} more", self.node_id), " N more");
         let debug = debug.replace(&format!("expected {} or", self.node_id), "expected N or");
         let debug = debug.replace(&format!("xpected {}, but", self.node_id), "xpected N, but");
         let debug = debug.replace(&format!("controller {} ", self.node_id), "controller N ");
         self.answers.push((case.to_owned(), of_debug(&debug, now_ms, &[MADE_UP_ID])));
+    }
+
+    /// The next number is this member id's, wherever it first appears.
+    pub fn number(&mut self, member_id: &str) {
+        self.without_uniques(member_id);
+    }
+
+    /// Member ids end in a UUID of the broker's: a number takes its place.
+    fn without_uniques(&mut self, debug: &str) -> String {
+        let mut shown = String::new();
+        let mut rest = debug;
+        while let Some(at) = rest.find('-') {
+            let (before, after) = rest.split_at(at + 1);
+            shown += before;
+            rest = after;
+            let Some(id) = after.get(..36).filter(|id| id.parse::<Uuid>().is_ok()) else {
+                continue;
+            };
+            let known = self.uniques.iter().position(|known| known == id);
+            let place = known.unwrap_or_else(|| {
+                self.uniques.push(id.to_owned());
+                self.uniques.len() - 1
+            });
+            shown += &format!("unique {place}");
+            rest = &after[36..];
+        }
+        shown + rest
     }
 
     /// The answer to a frame; `None` if the connection is closed, and then there is a new one.

@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod broker;
 pub mod client;
+pub mod groups;
 pub mod kafka;
 pub mod offsets;
 pub mod requests;

@@ -157,7 +157,7 @@ impl JoinAnswer {
             error,
             generation: -1,
             protocol_type: None,
-            protocol: Some("".into()),
+            protocol: None,
             leader: "".into(),
             skip_assignment: false,
             member_id,

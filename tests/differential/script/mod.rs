@@ -5,6 +5,7 @@ mod configs;
 mod coordinators;
 mod fetch;
 mod group_offsets;
+mod groups;
 mod offsets;
 mod produce;
 mod quorum;
@@ -28,6 +29,7 @@ pub fn run(mut peer: Peer) -> Answers {
     coordinators::ask(&mut peer);
     group_offsets::ask(&mut peer);
     txn_offsets::ask(&mut peer);
+    groups::ask(&mut peer);
     peer.into_answers()
 }
 

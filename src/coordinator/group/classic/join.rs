@@ -173,8 +173,7 @@ impl Step<'_> {
             return self.add_member(join, id, ticket);
         }
         if let Err(code) = self.live.check_member(&id, join.instance_id.as_deref()) {
-            let answer = JoinAnswer { protocol: None, ..JoinAnswer::failed(code, Arc::clone(&id)) };
-            return self.answer(ticket, Answer::Join(Box::new(answer)));
+            return self.refuse_join(ticket, code, &id);
         }
         let same = self.live.members.get(&id).is_some_and(|own| own.protocols == join.protocols);
         let leads = self.live.leads(&id);

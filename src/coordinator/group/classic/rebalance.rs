@@ -328,9 +328,7 @@ impl Member {
             _ => "".into(),
         };
         let join = self.join.take().map(|ticket| {
-            let failed = JoinAnswer::failed(code, Arc::clone(&id));
-            let protocol = if code == ErrorCode::FencedInstanceId { None } else { failed.protocol };
-            (ticket, Answer::Join(Box::new(JoinAnswer { protocol, ..failed })))
+            (ticket, Answer::Join(Box::new(JoinAnswer::failed(code, Arc::clone(&id)))))
         });
         let sync = self.sync.take();
         let sync = sync.map(|ticket| (ticket, Answer::Sync(SyncAnswer::failed(code))));
