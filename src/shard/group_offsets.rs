@@ -349,7 +349,7 @@ async fn write_commit(
     let image = shard.catalog();
     let id_of = |name: &str| image.topic(name).map(|topic| topic.id);
     let CommitPlan { records, codes } =
-        kept.with(|groups| groups.plan_commit(commit, &rules, &id_of))??;
+        kept.with(|groups| groups.plan_commit_knowing(commit, &rules, &id_of))??;
     if commit.api != CommitApi::Transactional {
         let now = members::now(shard);
         let timers = kept.with_mut(|groups| groups.committed(&commit.group, &commit.by, now))?;

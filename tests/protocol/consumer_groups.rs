@@ -219,8 +219,7 @@ fn groups_survive_a_restart() {
             cluster.broker.kill();
         }
         cluster.broker.restart();
-        let (_, mut client) =
-            (group.clone(), cluster.connect_to(crate::group_offsets::node_of(&cluster, &group)));
+        let mut client = cluster.connect_to(node_of(&cluster, &group));
         let until = Instant::now() + Duration::from_secs(20);
         let answer = loop {
             let answer = client.call(1, &owning(&group, "a", 2, &topic, &[0, 1]));

@@ -142,11 +142,23 @@ impl Groups {
         }
     }
 
-    /// What committing these offsets comes to. `id_of` knows the topics there are now.
+    /// What committing these offsets comes to, if their topics' ids are all there is to know.
     ///
     /// # Errors
     /// The code for all of them.
     pub fn plan_commit(
+        &self,
+        commit: &Commit,
+        rules: &CommitRules,
+    ) -> Result<CommitPlan, ErrorCode> {
+        self.plan_commit_knowing(commit, rules, &|_| None)
+    }
+
+    /// What committing these offsets comes to. `id_of` knows the topics there are now.
+    ///
+    /// # Errors
+    /// The code for all of them.
+    pub fn plan_commit_knowing(
         &self,
         commit: &Commit,
         rules: &CommitRules,

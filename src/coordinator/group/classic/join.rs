@@ -66,8 +66,7 @@ impl Groups {
         let mut step = Step::new(live, &group, rules, now);
         step.join(join, ticket);
         let mut outcome = step.outcome;
-        outcome.records.splice(0..0, ended);
-        if is_new && outcome.records.is_empty() {
+        if (is_new || !ended.is_empty()) && outcome.records.is_empty() {
             let metadata = ClassicMetadata {
                 protocol_type: "".into(),
                 generation: 0,
@@ -78,6 +77,7 @@ impl Groups {
             };
             outcome.records.push(GroupRecord::Classic(group, Arc::new(metadata)));
         }
+        outcome.records.splice(0..0, ended);
         outcome
     }
 }

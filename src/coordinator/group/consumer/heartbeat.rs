@@ -349,11 +349,11 @@ impl ConsumerGroup {
 
     /// The group's epoch once a plan is done.
     pub(super) fn epoch_after(&self, plan: &Plan<()>) -> i32 {
-        let epochs = plan.changes.iter().filter_map(|change| match change {
+        let mut epochs = plan.changes.iter().filter_map(|change| match change {
             ConsumerChange::Epoch(Some(of)) => Some(of.epoch),
             _ => None,
         });
-        epochs.last().unwrap_or(self.epoch)
+        epochs.next_back().unwrap_or(self.epoch)
     }
 
     /// Plans a member's next step towards its target, and the time it has for it.

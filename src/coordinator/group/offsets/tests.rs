@@ -60,8 +60,7 @@ impl Kept {
 
     fn commit(&mut self, producer: Option<i64>, offsets: &[(&str, i32, i64)]) {
         let api = if producer.is_some() { CommitApi::Transactional } else { PLAIN };
-        let plan =
-            self.groups.plan_commit(&commit_of(api, offsets), &RULES, &|_| None).expect("accepted");
+        let plan = self.groups.plan_commit(&commit_of(api, offsets), &RULES).expect("accepted");
         assert!(plan.codes.iter().all(|code| code.is_none()));
         self.append(producer, plan.records);
     }
@@ -108,7 +107,7 @@ fn who_may_commit() {
     kept.commit(None, &[("t", 0, 5)]);
     let check = |group: &str, by: Committer, api, expected| {
         let commit = Commit { group: group.into(), by, ..commit_of(api, &[("t", 0, 6)]) };
-        let outcome = kept.groups.plan_commit(&commit, &RULES, &|_| None).map(|plan| plan.codes);
+        let outcome = kept.groups.plan_commit(&commit, &RULES).map(|plan| plan.codes);
         assert_eq!(outcome, expected, "{group} {:?} {api:?}", commit.by);
     };
     let accepted = || Ok(vec![NONE]);
@@ -136,7 +135,7 @@ fn long_metadata_is_refused_by_itself() {
     commit.offsets[2].metadata = "語".repeat(4).into();
     commit.offsets[3].metadata = "😀".repeat(3).into();
     let rules = CommitRules { metadata_units_max: 4, ..RULES };
-    let plan = Groups::default().plan_commit(&commit, &rules, &|_| None).expect("accepted");
+    let plan = Groups::default().plan_commit(&commit, &rules).expect("accepted");
     let long = ErrorCode::OffsetMetadataTooLarge;
     assert_eq!(plan.codes, [long, NONE, NONE, long]);
     assert_eq!(plan.records.len(), 2);
@@ -166,7 +165,7 @@ fn an_offset_of_another_topic_of_that_name_is_none() {
     let (old, new) = (TopicId([1; 16]), TopicId([2; 16]));
     let mut commit = commit_of(PLAIN, &[("t", 0, 5)]);
     commit.offsets[0].topic_id = old;
-    let plan = groups.plan_commit(&commit, &RULES, &|_| None).expect("accepted");
+    let plan = groups.plan_commit(&commit, &RULES).expect("accepted");
     groups.apply(Offset(0), None, plan.records[0].clone());
     let offset = |topic_id| {
         let wanted = [WantedTopic { topic: "t".into(), topic_id, partitions: vec![0] }];
@@ -242,7 +241,7 @@ fn offsets_expire_from_their_commit() {
     kept.commit(None, &[("t", 0, 5)]);
     let mut own = commit_of(CommitApi::Plain(2), &[("t", 1, 5)]);
     own.retention_ms = Some(10);
-    let plan = kept.groups.plan_commit(&own, &RULES, &|_| None).expect("accepted");
+    let plan = kept.groups.plan_commit(&own, &RULES).expect("accepted");
     kept.append(None, plan.records);
     assert_eq!(kept.groups.plan_expiry(&id, 1009, 100), []);
     let first = tombstone(&id, &"t".into(), 1);
@@ -270,7 +269,7 @@ fn a_deleted_topic_takes_its_offsets_along() {
     let mut commit = commit_of(PLAIN, &[("t", 0, 5), ("t", 1, 5), ("t", 2, 5), ("u", 0, 5)]);
     commit.offsets[0].topic_id = old;
     commit.offsets[1].topic_id = new;
-    let plan = groups.plan_commit(&commit, &RULES, &|_| None).expect("accepted");
+    let plan = groups.plan_commit(&commit, &RULES).expect("accepted");
     for (at, record) in (0..).zip(plan.records) {
         groups.apply(Offset(at), None, record);
     }
@@ -288,7 +287,7 @@ fn groups_are_gone_through_in_pieces() {
     let mut groups = Groups::default();
     for id in ["a", "b", "c"] {
         let commit = Commit { group: id.into(), ..commit_of(PLAIN, &[("t", 0, 5)]) };
-        let plan = groups.plan_commit(&commit, &RULES, &|_| None).expect("accepted");
+        let plan = groups.plan_commit(&commit, &RULES).expect("accepted");
         groups.apply(Offset(0), None, plan.records[0].clone());
     }
     assert_eq!(groups.after(None, 2), ["a".into(), "b".into()]);
