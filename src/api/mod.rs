@@ -266,10 +266,8 @@ async fn start(
             later(txn_offset_commit::handle(shard, header, request))
         }
         Request::OffsetDelete(request) => later(offset_delete::handle(shard, header, request)),
-        Request::FindCoordinator(request) => {
-            later(find_coordinator::handle(shard, header, request))
-        }
-        Request::JoinGroup(_)
+        Request::FindCoordinator(_)
+        | Request::JoinGroup(_)
         | Request::Heartbeat(_)
         | Request::LeaveGroup(_)
         | Request::SyncGroup(_)
@@ -326,6 +324,9 @@ fn group(
     request: Request,
 ) -> Answer {
     match request {
+        Request::FindCoordinator(request) => {
+            later(find_coordinator::handle(shard, header, request))
+        }
         Request::JoinGroup(request) => {
             later(join_group::handle(shard, connection, header, *request))
         }

@@ -152,8 +152,7 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::WriteTxnMarkers => {
             check(api, version, &body.bytes)?;
             let request = txn_markers::decode(version, &body.bytes);
-            let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
-            Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
+            Request::WriteTxnMarkers(request.ok_or_else(not_utf8)?)
         }
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(body.read()?)),
         Api::DescribeAcls => Request::DescribeAcls(body.read()?),
@@ -190,6 +189,10 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::ListConfigResources => Request::ListConfigResources(body.read()?),
         Api::DescribeTopicPartitions => Request::DescribeTopicPartitions(body.read()?),
     })
+}
+
+fn not_utf8() -> DecodeFault {
+    DecodeFault::Codec("a text is not UTF-8".to_owned())
 }
 
 /// [`decode`] to the request type the caller knows `api` to have.

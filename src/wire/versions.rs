@@ -402,6 +402,10 @@ mod tests {
                 (75, 0, 0, 0),
             ]
         );
+    }
+
+    #[test]
+    fn versions_are_served_and_coded_as_the_table_says() {
         assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));
         assert!(Api::Produce.serves(13) && !Api::Produce.serves(14));
         assert!(!Api::ApiVersions.serves(-1));

@@ -3,8 +3,9 @@
 //! Owns their layout: reading every version ever written, writing the newest (offsets in value
 //! version 4, or 1 where the client gave the offset an expiry of its own). [`classic`] has the
 //! values of classic groups, [`consumer`] the records of consumer groups. Keys that this broker has
-//! no use for yet are told apart by their type, so that nothing else need look at them. No input panics.
-//! Source: Kafka's `OffsetCommitKey`, `OffsetCommitValue`, `GroupMetadataKey`; KIP-848, KIP-915.
+//! no use for yet are told apart by their type, so that nothing else need look at them. No input
+//! panics. Source: Kafka's `OffsetCommitKey`, `OffsetCommitValue`, `GroupMetadataKey`; KIP-848,
+//! KIP-915.
 
 use std::sync::Arc;
 

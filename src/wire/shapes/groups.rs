@@ -1,8 +1,18 @@
 //! Request bodies of the group protocols.
 
 use super::super::shape::{Field, Kind, Shape};
-use super::{BOOLEAN, INT32, array, structure, text};
+use super::{BOOLEAN, INT8, INT32, array, structure, text};
 use crate::limits::REQUEST_ELEMENTS_MAX;
+
+pub(super) static FIND_COORDINATOR: Shape = Shape {
+    body: structure(&[
+        text().until(3),             // key
+        INT8.since(1),               // key type
+        array(&Kind::Text).since(4), // keys
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
 
 pub(super) static JOIN_GROUP: Shape = Shape {
     body: structure(&[
