@@ -390,7 +390,7 @@ broker_keys! {
         "group.consumer.max.heartbeat.interval.ms" Kafka Int Some("15000"), AtLeast(1);
     /// Least time between two assignments of a consumer group.
     group_consumer_assignment_interval_ms: i32 =
-        "group.consumer.assignment.interval.ms" Kafka Int Some("1000"), AtLeast(0);
+        "group.consumer.assignment.interval.ms" Dynamic Int Some("1000"), AtLeast(0);
     /// Lower bound of the time between two assignments.
     group_consumer_min_assignment_interval_ms: i32 =
         "group.consumer.min.assignment.interval.ms" Kafka Int Some("0"), AtLeast(0);
