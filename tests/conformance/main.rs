@@ -15,7 +15,6 @@
 //!   may write internal topics, then the broker is killed.
 //! - 35, the answer 14 while the coordinator loads: the moment is too short to be met, so only the
 //!   answers after it are asserted.
-//! - 38, members of groups: they come with the groups; here the rows of groups without members.
 //! - 46, a Java client's EndTxn v5 on the wire: in the suite of real clients.
 //! - 49, Ringlog: compaction comes later.
 //! - 52, holding the coordinator's answer: a race of many rounds, and what must be true after them.

@@ -2,6 +2,8 @@
 
 use crate::calls::{Producer, commit_plainly, committed, settled};
 use crate::stage::{Stage, Stop, unique};
+use crate::support::groups;
+use crate::support::offsets::fetch_all;
 use crate::support::requests::Topic;
 use crate::support::transactions::{GROUP, offset_fetch, partition_of, text, txn_offset_commit};
 
@@ -9,6 +11,7 @@ cases!(
     case_36_pending_offsets: Needs::Shared,
     case_37_a_plain_commit_in_between: Needs::Shared,
     case_38_generations_of_groups_without_members: Needs::Shared,
+    case_38_members_of_groups: Needs::Shared,
     case_39_offsets_with_a_wrong_identity: Needs::Shared,
     case_40_a_refused_commit_is_in_the_transaction: Needs::Shared,
     case_41_pending_offsets_over_a_restart: Needs::Alone(&[]),
@@ -95,6 +98,42 @@ fn case_38_generations_of_groups_without_members(stage: &Stage) {
     assert_eq!(commit(&group, 5, "m", None), 25, "no such member");
     assert_eq!(commit(&group, 5, "m", Some("i")), 25, "no such instance");
     assert_eq!(commit("", -1, "", None), 24);
+}
+
+fn case_38_members_of_groups(stage: &Stage) {
+    let topic = stage.topic("thirty-eight", 1);
+    let producer = Producer::new(stage, "thirty-eight");
+    let group = unique("members");
+    let node = stage.coordinator(GROUP, &group);
+    // A connection of its own: a join may wait.
+    let mut member = stage.connect(node);
+    stage.eventually_in_kafka("a coordinator that has loaded", || {
+        stage.call(node, 9, &fetch_all(9, &group)).groups[0].error_code
+    });
+    let joined = member.call(7, &groups::static_join(7, &group, "", "i"));
+    assert_eq!((joined.error_code, joined.generation_id), (0, 1));
+    let id = joined.member_id.as_str();
+    let commit = |generation, member: &str, instance| {
+        commit_as(&producer, &group, &topic, generation, member, instance)
+    };
+    assert_eq!(commit(1, id, Some("i")), 0, "completing, with the right generation");
+    let rows = || {
+        assert_eq!(commit(0, id, Some("i")), 22, "an old generation");
+        assert_eq!(commit(2, id, None), 22, "a generation to come");
+        assert_eq!(commit(1, "m", None), 25, "no such member");
+        assert_eq!(commit(1, id, Some("j")), 25, "no such instance");
+        assert_eq!(commit(1, "m", Some("i")), 82, "another has the instance");
+        assert_eq!(commit(-1, "", None), 0, "an old client that says nothing");
+        assert_eq!(commit(1, id, None), 0);
+    };
+    rows();
+    let synced = member.call(5, &groups::sync(5, &group, (id, 1), &[(id, b"mine")]));
+    assert_eq!((synced.error_code, &synced.assignment[..]), (0, &b"mine"[..]));
+    rows();
+    let left = member.call(3, &groups::leave(3, &group, "", Some("i")));
+    assert_eq!((left.error_code, left.members[0].error_code), (0, 0));
+    assert_eq!(commit(1, id, Some("i")), 25, "it has left");
+    assert_eq!(commit(-1, "", None), 0);
 }
 
 fn case_39_offsets_with_a_wrong_identity(stage: &Stage) {

@@ -92,6 +92,7 @@ impl Cluster {
             &["--shards", &shards, "--advertise", mode.advertise][..],
             &["--memory", "256MiB", "--set", "journal.ring.bytes=16MiB"],
             &["--set", "max.incremental.fetch.session.cache.slots=200"],
+            &["--set", "group.initial.rebalance.delay.ms=0"],
         ]
         .concat();
         Cluster::with(mode, &arguments)

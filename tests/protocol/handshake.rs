@@ -31,6 +31,12 @@ const RANGES: &[(i16, i16, i16)] = &[
     (8, 2, 10),
     (9, 1, 10),
     (10, 0, 6),
+    (11, 0, 9),
+    (12, 0, 4),
+    (13, 0, 5),
+    (14, 0, 5),
+    (15, 0, 6),
+    (16, 0, 5),
     (18, 0, 4),
     (19, 2, 7),
     (20, 1, 6),
@@ -53,6 +59,7 @@ const RANGES: &[(i16, i16, i16)] = &[
     (39, 1, 2),
     (40, 1, 2),
     (41, 1, 3),
+    (42, 0, 2),
     (43, 0, 2),
     (44, 0, 1),
     (45, 0, 1),
@@ -223,11 +230,13 @@ fn malformed() -> Vec<(String, Vec<u8>)> {
             let frame = raw_request_frame(key, version, 2, 1, None, &[0; 64]);
             all.push((format!("key {key} version {version}"), prefixed(frame)));
         }
-        // No request of these is valid without a body, DescribeCluster included.
+        // No request of these is valid without a body, DescribeCluster included; ListGroups is.
         // Flexible from the first version on.
         let header = if matches!(key, 27 | 60 | 61 | 65 | 66) { 2 } else { 1 };
-        let frame = raw_request_frame(key, min, header, 1, None, b"");
-        all.push((format!("key {key} without a body"), prefixed(frame)));
+        if key != 16 {
+            let frame = raw_request_frame(key, min, header, 1, None, b"");
+            all.push((format!("key {key} without a body"), prefixed(frame)));
+        }
         let frame = raw_request_frame(key, max, 2, 1, None, &[0xff; 40]);
         all.push((format!("key {key} of ones"), prefixed(frame)));
     }

@@ -17,6 +17,7 @@ mod configs;
 mod consumer_groups;
 mod fetch;
 mod group_offsets;
+mod groups;
 mod handshake;
 mod idempotence;
 mod markers;

@@ -13,6 +13,7 @@ mod stage;
 
 mod crashes;
 mod fetching;
+mod groups;
 mod idempotence;
 mod transactions;
 
