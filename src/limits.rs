@@ -235,6 +235,13 @@ pub const TOMBSTONES_PER_BATCH_MAX: usize = 1_000;
 /// Groups looked through for expired offsets before other work of the shard has its turn.
 pub const GROUPS_PER_TURN_MAX: usize = 100;
 
+/// Size of one compiled regular expression of a consumer group: more is refused as malformed. An
+/// expression of a few hundred characters without large repetitions takes a tenth of it.
+pub const REGEX_BYTES_MAX: usize = 1024 * 1024;
+
+/// Topic names that one regular expression is held against in one turn.
+pub const REGEX_NAMES_PER_TURN_MAX: usize = 1_000;
+
 /// Most aborts or tombstones that one sweep over transactional ids begins: a turn stays short
 /// after a long stop, when everything is due at once.
 pub const TRANSACTION_SWEEP_WRITES_MAX: usize = 1_000;

@@ -91,7 +91,7 @@ fn answer(id: GroupId, outcome: Result<DescribedGroup, ErrorCode>, version: i16)
 
 /// What may be done with a group where nothing is forbidden: read, delete, describe, and describe
 /// and alter its configuration.
-const OPERATIONS: i32 = (1 << 3) | (1 << 6) | (1 << 8) | (1 << 10) | (1 << 11);
+pub(super) const OPERATIONS: i32 = (1 << 3) | (1 << 6) | (1 << 8) | (1 << 10) | (1 << 11);
 
 const OPERATIONS_SINCE: i16 = 3;
 const INSTANCE_SINCE: i16 = 4;

@@ -109,7 +109,7 @@ fn unique(shard: &Shard) -> Arc<str> {
 }
 
 /// The host of a peer as Java writes it.
-fn host_of(peer: &str) -> Arc<str> {
+pub(super) fn host_of(peer: &str) -> Arc<str> {
     let host = match peer.parse().map(|address: SocketAddr| address.ip().to_canonical()) {
         Ok(IpAddr::V4(address)) => address.to_string(),
         Ok(IpAddr::V6(address)) => {

@@ -29,6 +29,8 @@ pub mod alter_partition_reassignments;
 pub mod alter_replica_log_dirs;
 pub mod alter_user_scram_credentials;
 pub mod api_versions;
+pub mod consumer_group_describe;
+pub mod consumer_group_heartbeat;
 pub mod create_acls;
 pub mod create_delegation_token;
 pub mod create_partitions;
@@ -226,6 +228,8 @@ pub fn overlaps(api: Api) -> bool {
         | Api::DescribeGroups
         | Api::ListGroups
         | Api::DeleteGroups
+        | Api::ConsumerGroupHeartbeat
+        | Api::ConsumerGroupDescribe
         | Api::CreateTopics
         | Api::DeleteTopics
         | Api::InitProducerId
@@ -310,16 +314,16 @@ async fn start(
             later(txn_offset_commit::handle(shard, header, request))
         }
         Request::OffsetDelete(request) => later(offset_delete::handle(shard, header, request)),
-        Request::FindCoordinator(request) => {
-            later(find_coordinator::handle(shard, header, request))
-        }
-        Request::JoinGroup(_)
+        Request::FindCoordinator(_)
+        | Request::JoinGroup(_)
         | Request::Heartbeat(_)
         | Request::LeaveGroup(_)
         | Request::SyncGroup(_)
         | Request::DescribeGroups(_)
         | Request::ListGroups(_)
-        | Request::DeleteGroups(_) => group(shard, connection, header, request),
+        | Request::DeleteGroups(_)
+        | Request::ConsumerGroupHeartbeat(_)
+        | Request::ConsumerGroupDescribe(_) => group(shard, connection, header, request),
         Request::CreateTopics(request) => later(create_topics::handle(shard, header, request)),
         Request::CreatePartitions(request) => {
             later(create_partitions::handle(shard, header, request))
@@ -368,6 +372,9 @@ fn group(
     request: Request,
 ) -> Answer {
     match request {
+        Request::FindCoordinator(request) => {
+            later(find_coordinator::handle(shard, header, request))
+        }
         Request::JoinGroup(request) => {
             later(join_group::handle(shard, connection, header, *request))
         }
@@ -381,6 +388,12 @@ fn group(
         Request::DescribeGroups(request) => later(describe_groups::handle(shard, header, request)),
         Request::ListGroups(request) => later(list_groups::handle(shard, header, request)),
         Request::DeleteGroups(request) => later(delete_groups::handle(shard, header, request)),
+        Request::ConsumerGroupHeartbeat(request) => {
+            later(consumer_group_heartbeat::handle(shard, connection, header, *request))
+        }
+        Request::ConsumerGroupDescribe(request) => {
+            later(consumer_group_describe::handle(shard, header, request))
+        }
         _ => unreachable!("a request of another kind is started by `start`"),
     }
 }

@@ -58,7 +58,9 @@ pub async fn handle(
         });
         topics.collect()
     });
-    let found = fetch(&shard, &request.group_id, wanted.clone(), request.require_stable).await;
+    let nobody = (None, -1);
+    let found =
+        fetch(&shard, &request.group_id, wanted.clone(), request.require_stable, nobody).await;
     let (topics, code) = match found {
         Ok(topics) => (topics, ErrorCode::None),
         Err(code) if version >= TOP_ERROR_SINCE => (Vec::new(), code),
@@ -109,7 +111,9 @@ async fn fetch_group(
     });
     let answer = OffsetFetchResponseGroup::default().with_group_id(group.group_id.clone());
     let is_all = wanted.is_none();
-    match fetch(shard, &group.group_id, wanted, require_stable).await {
+    let member_id = group.member_id.as_ref().map(|id| Arc::from(id.as_str()));
+    let member = (member_id, group.member_epoch);
+    match fetch(shard, &group.group_id, wanted, require_stable, member).await {
         Err(code) => answer.with_error_code(code.code()),
         Ok(mut topics) => {
             if is_all && by_id {
@@ -126,9 +130,12 @@ async fn fetch(
     group: &GroupId,
     topics: Option<Vec<WantedTopic>>,
     require_stable: bool,
+    (member_id, member_epoch): (Option<Arc<str>>, i32),
 ) -> Result<Vec<FoundTopic>, ErrorCode> {
     let group: Arc<str> = Arc::from(group.as_str());
-    let question = FetchOffsets { group: Arc::clone(&group), topics, require_stable };
+    let group_id = Arc::clone(&group);
+    let question =
+        FetchOffsets { group: group_id, topics, require_stable, member_id, member_epoch };
     match group_offsets::ask(shard, &group, OffsetsRequest::Fetch(question)).await? {
         OffsetsReply::Found(found) => Ok(found),
         _ => Err(ErrorCode::UnknownServerError),

@@ -394,6 +394,15 @@ broker_keys! {
     /// Upper bound of the heartbeat interval.
     group_consumer_max_heartbeat_interval_ms: i32 =
         "group.consumer.max.heartbeat.interval.ms" Kafka Int Some("15000"), AtLeast(1);
+    /// Least time between two assignments of a consumer group.
+    group_consumer_assignment_interval_ms: i32 =
+        "group.consumer.assignment.interval.ms" Dynamic Int Some("1000"), AtLeast(0);
+    /// Lower bound of the time between two assignments.
+    group_consumer_min_assignment_interval_ms: i32 =
+        "group.consumer.min.assignment.interval.ms" Kafka Int Some("0"), AtLeast(0);
+    /// Upper bound of the time between two assignments.
+    group_consumer_max_assignment_interval_ms: i32 =
+        "group.consumer.max.assignment.interval.ms" Kafka Int Some("15000"), AtLeast(0);
     /// Most members of a consumer group.
     group_consumer_max_size: i32 = "group.consumer.max.size" Kafka Int Some("2147483647"),
         AtLeast(1);

@@ -33,7 +33,8 @@ pub fn validate_all(
     }
     let mut checked = BTreeMap::new();
     for (name, value) in overrides {
-        checked.insert(name.clone(), canonical(name, Kind::Int, Bounds::AtLeast(1), value)?);
+        let least = if name == GROUP_KEYS[0].name { 0 } else { 1 };
+        checked.insert(name.clone(), canonical(name, Kind::Int, Bounds::AtLeast(least), value)?);
     }
     let number = |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
     for key in GROUP_KEYS {
@@ -45,7 +46,7 @@ pub fn validate_all(
             return Err(format!("{} must be less than or equal to {}", key.name, key.most));
         }
     }
-    let [heartbeat, session] = GROUP_KEYS;
+    let [_, heartbeat, session] = GROUP_KEYS;
     let time = |key: &GroupKey| number(Some(value_text(key, &checked, broker)));
     if time(session) <= time(heartbeat) {
         return Err(format!("{} must be greater than {}", session.name, heartbeat.name));
@@ -96,7 +97,14 @@ fn value_text(
 }
 
 /// Every group config, sorted by name.
-static GROUP_KEYS: &[GroupKey; 2] = &[
+static GROUP_KEYS: &[GroupKey; 3] = &[
+    GroupKey {
+        name: "consumer.assignment.interval.ms",
+        synonym: "group.consumer.assignment.interval.ms",
+        least: "group.consumer.min.assignment.interval.ms",
+        most: "group.consumer.max.assignment.interval.ms",
+        doc: "Least time between two assignments of this consumer group.",
+    },
     GroupKey {
         name: "consumer.heartbeat.interval.ms",
         synonym: "group.consumer.heartbeat.interval.ms",
@@ -167,6 +175,7 @@ mod tests {
         assert_eq!(
             outline,
             [
+                ("consumer.assignment.interval.ms", Some("1000"), ConfigSource::Default, 1),
                 ("consumer.heartbeat.interval.ms", Some("6000"), ConfigSource::Group, 2),
                 ("consumer.session.timeout.ms", Some("50000"), ConfigSource::StaticBroker, 2),
             ]

@@ -37,6 +37,7 @@ use crate::metadata::image::CONSUMER_OFFSETS;
 use crate::metrics::Limit;
 
 pub mod admin;
+mod consumers;
 mod load;
 pub mod members;
 mod timers;
@@ -79,6 +80,10 @@ pub struct FetchOffsets {
     pub topics: Option<Vec<WantedTopic>>,
     /// Whether offsets of open transactions are errors.
     pub require_stable: bool,
+    /// The member that asks, if it says so.
+    pub member_id: Option<Arc<str>>,
+    /// Its epoch, -1 for none.
+    pub member_epoch: i32,
 }
 
 /// Offsets to be deleted.
@@ -285,8 +290,11 @@ pub async fn perform(
         OffsetsRequest::Fetch(wanted) => {
             let kept = find(shard, &wanted.group)?;
             let topics = wanted.topics.as_deref();
-            let found =
-                kept.with(|groups| groups.fetch(&wanted.group, topics, wanted.require_stable))?;
+            let member_id = wanted.member_id.as_deref();
+            let found = kept.with(|groups| {
+                groups.check_fetch(&wanted.group, member_id, wanted.member_epoch)?;
+                Ok(groups.fetch(&wanted.group, topics, wanted.require_stable))
+            })??;
             wait_durable(shard, newest_of(shard, kept.id)).await?;
             Ok(OffsetsReply::Found(found))
         }
@@ -339,8 +347,10 @@ async fn write_commit(
         now_ms: shard.runtime.wall_ms(),
     };
     let turn = kept.turn().await;
+    let image = shard.catalog();
+    let id_of = |name: &str| image.topic(name).map(|topic| topic.id);
     let CommitPlan { records, codes } =
-        kept.with(|groups| groups.plan_commit(commit, &rules))??;
+        kept.with(|groups| groups.plan_commit_knowing(commit, &rules, &id_of))??;
     if commit.api != CommitApi::Transactional {
         let now = members::now(shard);
         let timers = kept.with_mut(|groups| groups.committed(&commit.group, &commit.by, now))?;

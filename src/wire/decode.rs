@@ -7,11 +7,12 @@ use bytes::Bytes;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AlterClientQuotasRequest,
     AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
-    AlterUserScramCredentialsRequest, ApiVersionsRequest, CreateAclsRequest,
-    CreateDelegationTokenRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteAclsRequest,
-    DeleteGroupsRequest, DeleteTopicsRequest, DescribeAclsRequest, DescribeClientQuotasRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, DescribeDelegationTokenRequest,
-    DescribeGroupsRequest, DescribeLogDirsRequest, DescribeProducersRequest, DescribeQuorumRequest,
+    AlterUserScramCredentialsRequest, ApiVersionsRequest, ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest, CreateAclsRequest, CreateDelegationTokenRequest,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteAclsRequest, DeleteGroupsRequest,
+    DeleteTopicsRequest, DescribeAclsRequest, DescribeClientQuotasRequest, DescribeClusterRequest,
+    DescribeConfigsRequest, DescribeDelegationTokenRequest, DescribeGroupsRequest,
+    DescribeLogDirsRequest, DescribeProducersRequest, DescribeQuorumRequest,
     DescribeTopicPartitionsRequest, DescribeTransactionsRequest,
     DescribeUserScramCredentialsRequest, ElectLeadersRequest, EndTxnRequest,
     ExpireDelegationTokenRequest, FetchRequest, FindCoordinatorRequest, HeartbeatRequest,
@@ -70,6 +71,8 @@ pub enum Request {
     ExpireDelegationToken(ExpireDelegationTokenRequest),
     DescribeDelegationToken(DescribeDelegationTokenRequest),
     DeleteGroups(DeleteGroupsRequest),
+    ConsumerGroupHeartbeat(Box<ConsumerGroupHeartbeatRequest>),
+    ConsumerGroupDescribe(ConsumerGroupDescribeRequest),
     ElectLeaders(ElectLeadersRequest),
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
@@ -149,8 +152,7 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::WriteTxnMarkers => {
             check(api, version, &body.bytes)?;
             let request = txn_markers::decode(version, &body.bytes);
-            let malformed = || DecodeFault::Codec("a text is not UTF-8".to_owned());
-            Request::WriteTxnMarkers(request.ok_or_else(malformed)?)
+            Request::WriteTxnMarkers(request.ok_or_else(not_utf8)?)
         }
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(body.read()?)),
         Api::DescribeAcls => Request::DescribeAcls(body.read()?),
@@ -166,6 +168,8 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::ExpireDelegationToken => Request::ExpireDelegationToken(body.read()?),
         Api::DescribeDelegationToken => Request::DescribeDelegationToken(body.read()?),
         Api::DeleteGroups => Request::DeleteGroups(body.read()?),
+        Api::ConsumerGroupHeartbeat => Request::ConsumerGroupHeartbeat(Box::new(body.read()?)),
+        Api::ConsumerGroupDescribe => Request::ConsumerGroupDescribe(body.read()?),
         Api::ElectLeaders => Request::ElectLeaders(body.read()?),
         Api::IncrementalAlterConfigs => Request::IncrementalAlterConfigs(body.read()?),
         Api::AlterPartitionReassignments => Request::AlterPartitionReassignments(body.read()?),
@@ -185,6 +189,10 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::ListConfigResources => Request::ListConfigResources(body.read()?),
         Api::DescribeTopicPartitions => Request::DescribeTopicPartitions(body.read()?),
     })
+}
+
+fn not_utf8() -> DecodeFault {
+    DecodeFault::Codec("a text is not UTF-8".to_owned())
 }
 
 /// [`decode`] to the request type the caller knows `api` to have.

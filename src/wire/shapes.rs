@@ -22,7 +22,7 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::Metadata => &METADATA,
         Api::OffsetCommit => &OFFSET_COMMIT,
         Api::OffsetFetch => &OFFSET_FETCH,
-        Api::FindCoordinator => &FIND_COORDINATOR,
+        Api::FindCoordinator => &groups::FIND_COORDINATOR,
         Api::JoinGroup => &groups::JOIN_GROUP,
         Api::Heartbeat => &groups::HEARTBEAT,
         Api::LeaveGroup => &groups::LEAVE_GROUP,
@@ -52,6 +52,8 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::ExpireDelegationToken => &EXPIRE_DELEGATION_TOKEN,
         Api::DescribeDelegationToken => &DESCRIBE_DELEGATION_TOKEN,
         Api::DeleteGroups => &groups::DELETE_GROUPS,
+        Api::ConsumerGroupHeartbeat => &groups::CONSUMER_GROUP_HEARTBEAT,
+        Api::ConsumerGroupDescribe => &groups::CONSUMER_GROUP_DESCRIBE,
         Api::ElectLeaders => &ELECT_LEADERS,
         Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,
@@ -220,16 +222,6 @@ static OFFSET_FETCH: Shape = Shape {
         BOOLEAN.since(7), // require stable
     ]),
     flexible_from: 6,
-    elements_max: REQUEST_ELEMENTS_MAX,
-};
-
-static FIND_COORDINATOR: Shape = Shape {
-    body: structure(&[
-        text().until(3),             // key
-        INT8.since(1),               // key type
-        array(&Kind::Text).since(4), // keys
-    ]),
-    flexible_from: 3,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

@@ -70,6 +70,8 @@ pub enum Api {
     UnregisterBroker = 64,
     DescribeTransactions = 65,
     ListTransactions = 66,
+    ConsumerGroupHeartbeat = 68,
+    ConsumerGroupDescribe = 69,
     ListConfigResources = 74,
     DescribeTopicPartitions = 75,
 }
@@ -163,6 +165,8 @@ pub const SERVED: &[ApiRow] = &[
     row(Api::UnregisterBroker, 0, 0, 0),
     row(Api::DescribeTransactions, 0, 0, 0),
     row(Api::ListTransactions, 0, 2, 0),
+    row(Api::ConsumerGroupHeartbeat, 0, 1, 0),
+    row(Api::ConsumerGroupDescribe, 0, 1, 0),
     row(Api::ListConfigResources, 0, 1, 0),
     row(Api::DescribeTopicPartitions, 0, 0, 0),
 ];
@@ -178,6 +182,7 @@ pub const FEATURES: &[Feature] = &[
         finalized: 0,
     },
     Feature { name: "transaction.version", min: 0, max: 2, finalized: 2 },
+    Feature { name: "group.version", min: 0, max: 1, finalized: 1 },
 ];
 
 /// The level in force of a feature; 0 if there is none of that name.
@@ -397,10 +402,16 @@ mod tests {
                 (64, 0, 0, 0),
                 (65, 0, 0, 0),
                 (66, 0, 2, 0),
+                (68, 0, 1, 0),
+                (69, 0, 1, 0),
                 (74, 0, 1, 0),
                 (75, 0, 0, 0),
             ]
         );
+    }
+
+    #[test]
+    fn versions_are_served_and_coded_as_the_table_says() {
         assert!(!Api::Produce.serves(2) && Api::Produce.serves(3));
         assert!(Api::Produce.serves(13) && !Api::Produce.serves(14));
         assert!(!Api::ApiVersions.serves(-1));
@@ -422,7 +433,9 @@ mod tests {
         assert_eq!(answer.finalized_features_epoch, 0);
         let supported: Vec<&str> =
             answer.supported_features.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(supported, ["metadata.version", "kraft.version", "transaction.version"]);
+        let features = ["metadata.version", "kraft.version", "transaction.version"];
+        assert_eq!(supported[..3], features);
+        assert_eq!(supported[3..], ["group.version"]);
         let older = api_versions(3, 7, 0);
         assert_eq!(older.supported_features.len(), 1, "levels from 0 dropped");
         let finalized: Vec<(&str, i16, i16)> = older
@@ -430,7 +443,9 @@ mod tests {
             .iter()
             .map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level))
             .collect();
-        assert_eq!(finalized, [("metadata.version", 30, 30), ("transaction.version", 2, 2)]);
+        let expected = [("metadata.version", 30, 30), ("transaction.version", 2, 2)];
+        assert_eq!(finalized[..2], expected);
+        assert_eq!(finalized[2..], [("group.version", 1, 1)]);
         assert_eq!(older.finalized_features_epoch, 7);
         let oldest = api_versions(0, 7, 0);
         assert!(oldest.supported_features.is_empty() && oldest.finalized_features.is_empty());

@@ -55,11 +55,6 @@ pub const EXPECTED: &[Difference] = &[
     row("DescribeConfigs of a group*", "*configs.length", "only consumer groups are configured"),
     row("DescribeConfigs of a group*", "*[\"share.*", "there are no share groups"),
     row("DescribeConfigs of a group*", "*[\"streams.*", "there are no streams groups"),
-    row(
-        "DescribeConfigs of a group*",
-        "*[\"consumer.assignment.interval.ms\"]*",
-        "assignments are computed at once",
-    ),
     row("DescribeConfigs of all keys v4", "*configs.length", "the four keys below"),
     row("DescribeConfigs of all keys v4", "*[\"allow.everyone*", "told although it is not set"),
     row("DescribeConfigs of all keys v4", "*[\"super.users*", "told although it is not set"),

@@ -76,6 +76,8 @@ const RANGES: &[(i16, i16, i16)] = &[
     (64, 0, 0),
     (65, 0, 0),
     (66, 0, 2),
+    (68, 0, 1),
+    (69, 0, 1),
     (74, 0, 1),
     (75, 0, 0),
 ];
@@ -118,10 +120,14 @@ fn features_follow_the_version(cluster: &Cluster) {
         let metadata_version = ("metadata.version".to_owned(), 7, 30);
         let kraft_version = ("kraft.version".to_owned(), 0, 1);
         let transaction_version = ("transaction.version".to_owned(), 0, 2);
+        let group_version = ("group.version".to_owned(), 0, 1);
         match version {
             0..=2 => assert_eq!(supported, []),
             3 => assert_eq!(supported, [metadata_version]),
-            _ => assert_eq!(supported, [metadata_version, kraft_version, transaction_version]),
+            _ => {
+                let all = [metadata_version, kraft_version, transaction_version, group_version];
+                assert_eq!(supported, all);
+            }
         }
         if version >= 3 {
             let finalized: Vec<_> = response
@@ -129,7 +135,11 @@ fn features_follow_the_version(cluster: &Cluster) {
                 .iter()
                 .map(|f| (f.name.to_string(), f.max_version_level, f.min_version_level))
                 .collect();
-            let expected = [("metadata.version", 30, 30), ("transaction.version", 2, 2)];
+            let expected = [
+                ("metadata.version", 30, 30),
+                ("transaction.version", 2, 2),
+                ("group.version", 1, 1),
+            ];
             assert_eq!(finalized, expected.map(|(name, max, min)| (name.to_owned(), max, min)));
             assert!(response.finalized_features_epoch > 0);
         }

@@ -14,6 +14,7 @@ mod calls;
 mod admin;
 mod codecs;
 mod configs;
+mod consumer_groups;
 mod fetch;
 mod group_offsets;
 mod groups;

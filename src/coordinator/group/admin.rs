@@ -78,8 +78,10 @@ impl Groups {
             let (protocol_type, state) = match &group.kind {
                 Kind::Simple => (Arc::from(""), "Empty"),
                 Kind::Classic(classic) => (classic.protocol_type(), classic.state()),
+                Kind::Consumer(group) => (Arc::from("consumer"), group.state().name()),
             };
-            ListedGroup { id: Arc::clone(id), protocol_type, state, kind: "classic" }
+            let kind = if group.kind.consumer().is_some() { "consumer" } else { "classic" };
+            ListedGroup { id: Arc::clone(id), protocol_type, state, kind }
         });
         let wanted = |group: &ListedGroup| {
             GroupFilter::has(&filter.states, group.state)
@@ -94,6 +96,9 @@ impl Groups {
     /// 69 if there is none of that name.
     pub fn describe(&self, id: &str) -> Result<DescribedGroup, ErrorCode> {
         let group = self.groups.get(id).ok_or(ErrorCode::GroupIdNotFound)?;
+        if group.kind.consumer().is_some() {
+            return Err(ErrorCode::GroupIdNotFound);
+        }
         let simple = || DescribedGroup {
             state: "Empty",
             protocol_type: "".into(),
@@ -113,7 +118,7 @@ impl Groups {
             return Err(ErrorCode::NonEmptyGroup);
         }
         let mut records = self.all_tombstones(id);
-        records.push(GroupRecord::GroupGone(Arc::clone(id)));
+        records.extend(group.kind.tombstones(id));
         Ok(records)
     }
 }

@@ -10,7 +10,9 @@
 //! beside it, is changed by the operations themselves, and begins anew with [`Groups::revive`].
 
 pub mod admin;
+pub mod assignor;
 pub mod classic;
+pub mod consumer;
 pub mod offsets;
 pub mod outcome;
 pub mod record;
@@ -22,7 +24,9 @@ use crate::error_code::ErrorCode;
 use crate::ids::{Offset, ProducerId};
 
 use classic::ClassicGroup;
+use consumer::{CommitCheck, ConsumerGroup};
 use outcome::{Now, Timers};
+use record::consumer::{ConsumerChange, ConsumerRecord};
 use record::{GroupRecord, OffsetKey, OffsetValue};
 
 /// The groups of one partition of `__consumer_offsets`.
@@ -49,12 +53,16 @@ enum Kind {
     Simple,
     /// Members that rebalance by JoinGroup and SyncGroup.
     Classic(Box<ClassicGroup>),
+    /// Members that the broker assigns to.
+    Consumer(Box<ConsumerGroup>),
 }
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Kind) -> bool {
         self.classic().and_then(ClassicGroup::stored)
             == other.classic().and_then(ClassicGroup::stored)
+            && self.consumer().filter(|group| group.is_written())
+                == other.consumer().filter(|group| group.is_written())
     }
 }
 
@@ -63,15 +71,29 @@ impl Eq for Kind {}
 impl Kind {
     fn classic(&self) -> Option<&ClassicGroup> {
         match self {
-            Kind::Simple => None,
             Kind::Classic(group) => Some(group),
+            Kind::Simple | Kind::Consumer(_) => None,
         }
     }
 
     fn classic_mut(&mut self) -> Option<&mut ClassicGroup> {
         match self {
-            Kind::Simple => None,
             Kind::Classic(group) => Some(group),
+            Kind::Simple | Kind::Consumer(_) => None,
+        }
+    }
+
+    fn consumer(&self) -> Option<&ConsumerGroup> {
+        match self {
+            Kind::Consumer(group) => Some(group),
+            Kind::Simple | Kind::Classic(_) => None,
+        }
+    }
+
+    fn consumer_mut(&mut self) -> Option<&mut ConsumerGroup> {
+        match self {
+            Kind::Consumer(group) => Some(group),
+            Kind::Simple | Kind::Classic(_) => None,
         }
     }
 
@@ -83,11 +105,22 @@ impl Kind {
     /// Whether its members read this topic, as far as they say.
     fn is_subscribed(&self, topic: &str) -> bool {
         self.classic().is_some_and(|classic| classic.is_subscribed(topic))
+            || self.consumer().is_some_and(|group| group.is_subscribed_to(topic))
+    }
+
+    /// The records that delete it, when it has no members.
+    fn tombstones(&self, id: &Arc<str>) -> Vec<GroupRecord> {
+        let Some(consumer) = self.consumer() else {
+            return vec![GroupRecord::GroupGone(Arc::clone(id))];
+        };
+        let records = consumer::records_of(id, &consumer.tombstones());
+        records.into_iter().map(GroupRecord::Consumer).collect()
     }
 
     /// Whether it is without members, so that it may be deleted.
     fn is_empty(&self) -> bool {
         self.classic().is_none_or(ClassicGroup::is_empty)
+            && self.consumer().is_none_or(ConsumerGroup::is_empty)
     }
 }
 
@@ -152,14 +185,35 @@ impl Groups {
             }
             GroupRecord::GroupGone(id) => {
                 // A classic group also ends by becoming a consumer group, which keeps its offsets.
-                if let Some(group) = self.groups.get_mut(&id) {
+                let group = self.groups.get_mut(&id);
+                if let Some(group) = group.filter(|group| group.kind.consumer().is_none()) {
                     group.kind = Kind::Simple;
                     if group.topics.is_empty() {
                         self.groups.remove(&id);
                     }
                 }
             }
+            GroupRecord::Consumer(record) => self.apply_consumer(&record),
             GroupRecord::Other(_) => {}
+        }
+    }
+
+    fn apply_consumer(&mut self, ConsumerRecord { group: id, change }: &ConsumerRecord) {
+        if !change.is_tombstone() {
+            let group = self.groups.entry(Arc::clone(id)).or_default();
+            if group.kind.consumer().is_none() {
+                let new = ConsumerGroup::new(Arc::clone(id));
+                group.kind = Kind::Consumer(Box::new(new));
+            }
+        }
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(consumer) = group.kind.consumer_mut() else { return };
+        consumer.apply(change);
+        if *change == ConsumerChange::Epoch(None) {
+            group.kind = Kind::Simple;
+            if group.topics.is_empty() {
+                self.groups.remove(id);
+            }
         }
     }
 
@@ -182,16 +236,23 @@ impl Groups {
 }
 
 /// Whether a group takes offsets from this committer. `group` is `None` if nobody knows it.
-fn check_commit(group: Option<&Group>, by: &Committer, api: CommitApi) -> Result<(), ErrorCode> {
+fn check_commit<'a>(
+    group: Option<&'a Group>,
+    by: &Committer,
+    api: CommitApi,
+) -> Result<CommitCheck<'a>, ErrorCode> {
     let classic = group.and_then(|group| group.kind.classic());
     // Without a generation it is an admin or a consumer that assigns its partitions itself, and a
     // group without members takes that, whoever the request says it is.
     if by.generation < 0 && group.is_none_or(|group| group.kind.is_empty()) {
-        return Ok(());
+        return Ok(CommitCheck::All);
+    }
+    if let Some(consumer) = group.and_then(|group| group.kind.consumer()) {
+        return consumer.check_commit(by, api);
     }
     match group {
         Some(_) => match classic {
-            Some(classic) => classic.check_commit(by, api),
+            Some(classic) => classic.check_commit(by, api).map(|()| CommitCheck::All),
             None => Err(ErrorCode::UnknownMemberId),
         },
         None if matches!(api, CommitApi::Plain(9..)) => Err(ErrorCode::GroupIdNotFound),

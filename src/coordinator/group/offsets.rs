@@ -8,6 +8,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::consumer::CommitCheck;
 use super::record::{GroupRecord, OffsetKey, OffsetValue};
 use super::{CommitApi, Committed, Committer, Expiry, Group, Groups, Position, check_commit};
 use crate::batch::MarkerKind;
@@ -141,7 +142,7 @@ impl Groups {
         }
     }
 
-    /// What committing these offsets comes to.
+    /// What committing these offsets comes to, if their topics' ids are all there is to know.
     ///
     /// # Errors
     /// The code for all of them.
@@ -150,7 +151,20 @@ impl Groups {
         commit: &Commit,
         rules: &CommitRules,
     ) -> Result<CommitPlan, ErrorCode> {
-        check_commit(self.groups.get(&commit.group), &commit.by, commit.api)?;
+        self.plan_commit_knowing(commit, rules, &|_| None)
+    }
+
+    /// What committing these offsets comes to. `id_of` knows the topics there are now.
+    ///
+    /// # Errors
+    /// The code for all of them.
+    pub fn plan_commit_knowing(
+        &self,
+        commit: &Commit,
+        rules: &CommitRules,
+        id_of: &dyn Fn(&str) -> Option<TopicId>,
+    ) -> Result<CommitPlan, ErrorCode> {
+        let check = check_commit(self.groups.get(&commit.group), &commit.by, commit.api)?;
         let mut plan = CommitPlan { records: Vec::new(), codes: Vec::new() };
         let expire_ms = commit.retention_ms.map(|kept_ms| rules.now_ms.saturating_add(kept_ms));
         for new in &commit.offsets {
@@ -160,6 +174,10 @@ impl Groups {
             if long {
                 plan.codes.push(ErrorCode::OffsetMetadataTooLarge);
                 continue;
+            }
+            if check != CommitCheck::All {
+                let id = Some(new.topic_id).filter(|id| *id != TopicId::ZERO);
+                check.of_partition(id.or_else(|| id_of(&new.topic)), new.partition)?;
             }
             plan.codes.push(ErrorCode::None);
             let key = OffsetKey {
@@ -299,7 +317,7 @@ impl Groups {
             }
         }
         if !is_left && group.kind.is_empty() {
-            records.push(GroupRecord::GroupGone(Arc::clone(id)));
+            records.extend(group.kind.tombstones(id));
         }
         records
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::consumer::{HeartbeatAnswer, Refusal, Timer};
 use super::record::GroupRecord;
 use crate::error_code::ErrorCode;
 
@@ -34,6 +35,8 @@ pub enum TimerKey {
     Join,
     /// The end of waiting for members to sync.
     Sync,
+    /// One of a consumer group.
+    Consumer(Timer),
 }
 
 /// Timers to be set to a time, or taken away. One that comes too early does no harm.
@@ -61,6 +64,8 @@ pub enum Answer {
     Heartbeat(ErrorCode),
     /// To LeaveGroup.
     Leave(Result<Vec<LeaveAnswer>, ErrorCode>),
+    /// To ConsumerGroupHeartbeat.
+    Consumer(Result<HeartbeatAnswer, Refusal>),
 }
 
 /// The answer to JoinGroup.
@@ -136,6 +141,10 @@ impl Answer {
             Answer::Sync(_) => Answer::Sync(SyncAnswer::failed(code)),
             Answer::Heartbeat(_) => Answer::Heartbeat(code),
             Answer::Leave(_) => Answer::Leave(Err(code)),
+            Answer::Consumer(_) => {
+                let message = "The state of the group could not be written.".to_owned();
+                Answer::Consumer(Err(Refusal { code, message }))
+            }
         }
     }
 }

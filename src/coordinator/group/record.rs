@@ -2,17 +2,20 @@
 //!
 //! Owns their layout: reading every version ever written, writing the newest (offsets in value
 //! version 4, or 1 where the client gave the offset an expiry of its own). [`classic`] has the
-//! values of classic groups. Keys that this broker has no use for
-//! yet are told apart by their type, so that nothing else need look at them. No input panics.
-//! Source: Kafka's `OffsetCommitKey`, `OffsetCommitValue`, `GroupMetadataKey`; KIP-848, KIP-915.
+//! values of classic groups, [`consumer`] the records of consumer groups. Keys that this broker has
+//! no use for yet are told apart by their type, so that nothing else need look at them. No input
+//! panics. Source: Kafka's `OffsetCommitKey`, `OffsetCommitValue`, `GroupMetadataKey`; KIP-848,
+//! KIP-915.
 
 use std::sync::Arc;
 
 use crate::ids::TopicId;
 
 pub mod classic;
+pub mod consumer;
 
 use classic::ClassicMetadata;
+use consumer::ConsumerRecord;
 
 /// What a committed offset is of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,6 +54,8 @@ pub enum GroupRecord {
     Classic(Arc<str>, Arc<ClassicMetadata>),
     /// The group is gone: the tombstone of a classic group's metadata.
     GroupGone(Arc<str>),
+    /// A record of a consumer group.
+    Consumer(ConsumerRecord),
     /// A record of this type, which nothing reads yet.
     Other(KeyType),
 }
@@ -108,7 +113,8 @@ impl GroupRecord {
     /// See [`RecordFault`].
     pub fn decode(key: &[u8], value: Option<&[u8]>) -> Result<GroupRecord, RecordFault> {
         let mut key = Reader(key);
-        match KeyType::of(key.int16()?) {
+        let number = key.int16()?;
+        match KeyType::of(number) {
             KeyType::Offset => {
                 let (group, topic, partition) = (key.text()?, key.text()?, key.int32()?);
                 let value = value.map(OffsetValue::decode).transpose()?;
@@ -122,6 +128,9 @@ impl GroupRecord {
                     }
                     None => GroupRecord::GroupGone(group),
                 })
+            }
+            KeyType::ConsumerGroup => {
+                Ok(GroupRecord::Consumer(ConsumerRecord::decode(number, &mut key, value)?))
             }
             other => Ok(GroupRecord::Other(other)),
         }
@@ -152,6 +161,7 @@ impl GroupRecord {
                 put_text(&mut out, group);
                 (out, None)
             }
+            GroupRecord::Consumer(record) => record.encode(),
             GroupRecord::Other(kind) => panic!("nothing writes records of type {kind:?}"),
         }
     }
@@ -357,12 +367,9 @@ mod tests {
         assert_eq!(GroupRecord::decode(group, None), Ok(GroupRecord::GroupGone("g".into())));
         assert_eq!(GroupRecord::GroupGone("g".into()).encode(), (group.to_vec(), None));
         let kinds = [
-            (3, KeyType::ConsumerGroup),
-            (8, KeyType::ConsumerGroup),
             (9, KeyType::Unknown(9)),
             (10, KeyType::ShareGroup),
             (15, KeyType::ShareGroup),
-            (16, KeyType::ConsumerGroup),
             (17, KeyType::StreamsGroup),
             (23, KeyType::StreamsGroup),
             (24, KeyType::Unknown(24)),

@@ -6,9 +6,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Kept, find, load, newest_of, place_of, wait_durable, write_or_fail};
+use super::{Kept, consumers, find, load, newest_of, place_of, wait_durable, write_or_fail};
 use crate::api::list_offsets::is_served;
 use crate::coordinator::group::admin::{DescribedGroup, GroupFilter, ListedGroup};
+use crate::coordinator::group::consumer::{self, Refusal};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, PartitionIndex, ShardId, TopicPartition};
 use crate::metadata::image::CONSUMER_OFFSETS;
@@ -22,6 +23,8 @@ pub enum AdminRequest {
     List(GroupFilter),
     /// Describe a group.
     Describe(Arc<str>),
+    /// Describe a consumer group.
+    DescribeConsumer(Arc<str>),
     /// Delete a group.
     Delete(Arc<str>),
 }
@@ -33,6 +36,8 @@ pub enum AdminReply {
     Listed(Vec<ListedGroup>),
     /// Of a description.
     Described(DescribedGroup),
+    /// Of a description of a consumer group.
+    DescribedConsumer(Result<consumer::DescribedGroup, Refusal>),
     /// Of a deletion.
     Deleted,
 }
@@ -106,6 +111,12 @@ pub async fn perform(shard: &Rc<Shard>, request: AdminRequest) -> Result<AdminRe
             let described = kept.with(|groups| groups.describe(&group))?;
             wait_durable(shard, newest_of(shard, kept.id)).await?;
             described.map(AdminReply::Described)
+        }
+        AdminRequest::DescribeConsumer(group) => {
+            let kept = find(shard, &group)?;
+            let described = consumers::describe(shard, &kept, &group)?;
+            wait_durable(shard, newest_of(shard, kept.id)).await?;
+            Ok(AdminReply::DescribedConsumer(described))
         }
         AdminRequest::Delete(group) => {
             let kept = find(shard, &group)?;

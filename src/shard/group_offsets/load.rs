@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Kept, LateMarker, Shard, State, delete_of_topic, members, newest_of};
+use super::{Kept, LateMarker, Shard, State, consumers, delete_of_topic, members, newest_of};
 use crate::batch::{BatchHeader, Marker, Records, decompressed_records};
 use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{Now, Timers};
@@ -70,7 +70,10 @@ fn new_here(shard: &Shard) -> Vec<Rc<Kept>> {
 async fn load(shard: &Rc<Shard>, kept: &Rc<Kept>) {
     match read_all(shard, kept.id).await {
         Ok((groups, end)) => {
-            let timers = kept.loaded(groups, end, members::now(shard));
+            let mut timers = kept.loaded(groups, end, members::now(shard));
+            let sessions = |group: &str| consumers::session_rules(shard, group);
+            let of_consumers = kept.with_mut(|groups| groups.revive_consumers(&sessions));
+            timers.extend(of_consumers.unwrap_or_default());
             for (group, timers) in timers {
                 shard.group_offsets.timers.set_all(kept.id.partition, &group, timers);
             }

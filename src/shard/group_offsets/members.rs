@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Kept, find, newest_of, place_of, wait_durable, write};
+use super::{Kept, consumers, find, newest_of, place_of, wait_durable, write};
 use crate::api::list_offsets::is_served;
 use crate::coordinator::group::classic::Rules;
 use crate::coordinator::group::classic::join::Join;
 use crate::coordinator::group::classic::members::{Heartbeat, Leave, Sync};
+use crate::coordinator::group::consumer;
 use crate::coordinator::group::outcome::{Answer, Now, Outcome, Ticket};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, ShardId};
@@ -39,6 +40,8 @@ pub enum MemberRequest {
     Heartbeat(Heartbeat),
     /// To leave.
     Leave(Leave),
+    /// To join, to go on, or to leave a consumer group.
+    Consumer(Box<consumer::Heartbeat>),
 }
 
 impl MemberRequest {
@@ -48,6 +51,7 @@ impl MemberRequest {
             MemberRequest::Sync(sync) => &sync.group,
             MemberRequest::Heartbeat(beat) => &beat.group,
             MemberRequest::Leave(leave) => &leave.group,
+            MemberRequest::Consumer(beat) => &beat.group,
         }
     }
 }
@@ -78,19 +82,35 @@ impl Tickets {
 }
 
 /// A ticket that somebody holds; forgotten when he lets it go.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     tickets: &'a Tickets,
     ticket: Ticket,
     slot: Rc<Slot<Given>>,
 }
 
 impl<'a> Held<'a> {
-    fn of(tickets: &'a Tickets) -> Held<'a> {
+    pub fn of(tickets: &'a Tickets) -> Held<'a> {
         let ticket = Ticket(tickets.next.get());
         tickets.next.set(ticket.0 + 1);
         let slot = Slot::new();
         tickets.waiting.borrow_mut().insert(ticket, Rc::clone(&slot));
         Held { tickets, ticket, slot }
+    }
+
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Waits for the answer, and until it may leave.
+    pub async fn answered(&self, shard: &Shard) -> Result<Answer, ErrorCode> {
+        let given = async { self.slot.take().await };
+        let stopped = async {
+            shard.stopped().await;
+            Err(ErrorCode::NotCoordinator)
+        };
+        let (answer, durable_at) = futures_lite::future::or(given, stopped).await?;
+        wait_durable(shard, durable_at).await?;
+        Ok(answer)
     }
 }
 
@@ -178,6 +198,9 @@ pub fn revoke(shard: &Shard, from: ShardId, number: u64) {
 /// # Errors
 /// What the coordinator says for all of the request.
 pub async fn perform(shard: &Rc<Shard>, request: MemberRequest) -> Result<Answer, ErrorCode> {
+    if let MemberRequest::Consumer(beat) = request {
+        return consumers::heartbeat(shard, beat).await;
+    }
     let kept = find(shard, request.group())?;
     let MemberRequest::Heartbeat(beat) = &request else {
         return perform_with_ticket(shard, &kept, request).await;
@@ -208,7 +231,7 @@ async fn perform_with_ticket(
             MemberRequest::Join(join) => groups.join(*join, ticket, &rules, now),
             MemberRequest::Sync(sync) => groups.sync(&sync, ticket, &rules, now),
             MemberRequest::Leave(leave) => groups.leave(&leave, ticket, &rules, now),
-            MemberRequest::Heartbeat(_) => Outcome::default(),
+            MemberRequest::Heartbeat(_) | MemberRequest::Consumer(_) => Outcome::default(),
         });
         match outcome {
             Ok(outcome) => carry_out(&doing, &planning, &group, outcome).await,
@@ -216,14 +239,7 @@ async fn perform_with_ticket(
         }
         drop(turn);
     }));
-    let given = async { held.slot.take().await };
-    let stopped = async {
-        shard.stopped().await;
-        Err(ErrorCode::NotCoordinator)
-    };
-    let (answer, durable_at) = futures_lite::future::or(given, stopped).await?;
-    wait_durable(shard, durable_at).await?;
-    Ok(answer)
+    held.answered(shard).await
 }
 
 /// Does what an operation came to; the turn is the caller's.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::consumers;
 use super::members::{carry_out, now, rules};
 use crate::coordinator::group::outcome::{TimerKey, Timers};
 use crate::ids::PartitionIndex;
@@ -119,6 +120,9 @@ pub(super) fn start(shard: &Rc<Shard>) {
 async fn fire(shard: &Rc<Shard>, partition: PartitionIndex, group: &Arc<str>, key: &TimerKey) {
     let kept = shard.group_offsets.kept.borrow().get(&partition).cloned();
     let Some(kept) = kept else { return };
+    if let Some(timer) = consumers::timer_of(key) {
+        return consumers::fire(shard, &kept, group, timer).await;
+    }
     let turn = kept.turn().await;
     let outcome = kept.with_mut(|groups| groups.timer(group, key, &rules(shard), now(shard)));
     if let Ok(outcome) = outcome {

@@ -1,8 +1,18 @@
 //! Request bodies of the group protocols.
 
 use super::super::shape::{Field, Kind, Shape};
-use super::{BOOLEAN, INT32, array, structure, text};
+use super::{BOOLEAN, INT8, INT32, array, structure, text};
 use crate::limits::REQUEST_ELEMENTS_MAX;
+
+pub(super) static FIND_COORDINATOR: Shape = Shape {
+    body: structure(&[
+        text().until(3),             // key
+        INT8.since(1),               // key type
+        array(&Kind::Text).since(4), // keys
+    ]),
+    flexible_from: 3,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
 
 pub(super) static JOIN_GROUP: Shape = Shape {
     body: structure(&[
@@ -90,5 +100,37 @@ pub(super) static DELETE_GROUPS: Shape = Shape {
     flexible_from: 2,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
+
+pub(super) static CONSUMER_GROUP_HEARTBEAT: Shape = Shape {
+    body: structure(&[
+        text(),                         // group id
+        text(),                         // member id
+        INT32,                          // member epoch
+        text().nullable(0),             // instance id
+        text().nullable(0),             // rack id
+        INT32,                          // rebalance timeout
+        array(&Kind::Text).nullable(0), // topic names
+        text().since(1).nullable(1),    // topic regex
+        text().nullable(0),             // assignor
+        array(&Kind::Nested(&structure(&[
+            UUID,                   // topic id
+            array(&Kind::Fixed(4)), // partitions
+        ])))
+        .nullable(0),
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static CONSUMER_GROUP_DESCRIBE: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Text), // group ids
+        BOOLEAN,            // whether authorized operations are wanted
+    ]),
+    flexible_from: 0,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+const UUID: Field = Field::fixed(16);
 
 const BLOB: Field = Field::blob();

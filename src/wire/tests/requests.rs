@@ -74,6 +74,12 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::DescribeGroups => Request::DescribeGroups(of.describe_groups(flexible)),
         Api::ListGroups => Request::ListGroups(of.list_groups(flexible)),
         Api::DeleteGroups => Request::DeleteGroups(of.delete_groups(flexible)),
+        Api::ConsumerGroupHeartbeat => {
+            Request::ConsumerGroupHeartbeat(Box::new(of.consumer_group_heartbeat(flexible)))
+        }
+        Api::ConsumerGroupDescribe => {
+            Request::ConsumerGroupDescribe(of.consumer_group_describe(flexible))
+        }
         _ => of.administrative(api, flexible),
     }
 }

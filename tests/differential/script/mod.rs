@@ -2,6 +2,7 @@
 
 mod cluster;
 mod configs;
+mod consumer_groups;
 mod coordinators;
 mod fetch;
 mod group_offsets;
@@ -30,6 +31,7 @@ pub fn run(mut peer: Peer) -> Answers {
     group_offsets::ask(&mut peer);
     txn_offsets::ask(&mut peer);
     groups::ask(&mut peer);
+    consumer_groups::ask(&mut peer);
     peer.into_answers()
 }
 

@@ -59,11 +59,14 @@ impl Groups {
             return refuse(ErrorCode::UnknownServerError);
         }
         let group = Arc::clone(&join.group);
+        let Ok(ended) = self.end_consumer_group(&group) else {
+            return refuse(ErrorCode::InconsistentGroupProtocol);
+        };
         let live = self.groups.entry(Arc::clone(&group)).or_default().as_classic(now);
         let mut step = Step::new(live, &group, rules, now);
         step.join(join, ticket);
         let mut outcome = step.outcome;
-        if is_new && outcome.records.is_empty() {
+        if (is_new || !ended.is_empty()) && outcome.records.is_empty() {
             let metadata = ClassicMetadata {
                 protocol_type: "".into(),
                 generation: 0,
@@ -74,6 +77,7 @@ impl Groups {
             };
             outcome.records.push(GroupRecord::Classic(group, Arc::new(metadata)));
         }
+        outcome.records.splice(0..0, ended);
         outcome
     }
 }

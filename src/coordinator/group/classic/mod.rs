@@ -204,7 +204,9 @@ impl Group {
         }
         match &mut self.kind {
             Kind::Classic(classic) => &mut classic.live,
-            Kind::Simple => unreachable!("it has just been made a classic group"),
+            Kind::Simple | Kind::Consumer(_) => {
+                unreachable!("it has just been made a classic group")
+            }
         }
     }
 }

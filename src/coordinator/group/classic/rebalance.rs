@@ -35,6 +35,7 @@ impl Groups {
             TimerKey::Session(member) => step.session_due(member),
             TimerKey::Join => step.join_due(),
             TimerKey::Sync => step.sync_due(),
+            TimerKey::Consumer(_) => {}
         }
         step.outcome
     }

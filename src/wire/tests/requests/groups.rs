@@ -1,14 +1,16 @@
 //! Random requests of the group protocols.
 
+use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    DeleteGroupsRequest, DescribeGroupsRequest, GroupId, HeartbeatRequest, JoinGroupRequest,
-    LeaveGroupRequest, ListGroupsRequest, SyncGroupRequest,
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, DeleteGroupsRequest,
+    DescribeGroupsRequest, GroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest,
+    ListGroupsRequest, SyncGroupRequest, TopicName,
 };
 
-use super::{Of, tags};
+use super::{Of, tags, uuid};
 use crate::wire::tests::Random;
 
 impl Of<'_> {
@@ -128,5 +130,48 @@ impl Of<'_> {
         DeleteGroupsRequest::default()
             .with_groups_names(self.random.list(|random| GroupId(random.text())))
             .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    pub(super) fn consumer_group_heartbeat(
+        &mut self,
+        flexible: bool,
+    ) -> ConsumerGroupHeartbeatRequest {
+        let version = self.version;
+        let random = &mut *self.random;
+        let names = random.maybe(|random| random.list(|random| TopicName(random.text())));
+        let owned = random.maybe(|random| {
+            random.list(|random| {
+                TopicPartitions::default()
+                    .with_topic_id(uuid(random))
+                    .with_partitions(random.list(Random::int32))
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            })
+        });
+        let mut request = ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(random.text()))
+            .with_member_id(random.text())
+            .with_member_epoch(random.int32())
+            .with_instance_id(random.maybe(Random::text))
+            .with_rack_id(random.maybe(Random::text))
+            .with_rebalance_timeout_ms(random.int32())
+            .with_subscribed_topic_names(names)
+            .with_server_assignor(random.maybe(Random::text))
+            .with_topic_partitions(owned)
+            .with_unknown_tagged_fields(tags(random, flexible));
+        if version >= 1 {
+            request.subscribed_topic_regex = random.maybe(Random::text);
+        }
+        request
+    }
+
+    pub(super) fn consumer_group_describe(
+        &mut self,
+        flexible: bool,
+    ) -> ConsumerGroupDescribeRequest {
+        let random = &mut *self.random;
+        ConsumerGroupDescribeRequest::default()
+            .with_group_ids(random.list(|random| GroupId(random.text())))
+            .with_include_authorized_operations(random.chance())
+            .with_unknown_tagged_fields(tags(random, flexible))
     }
 }
