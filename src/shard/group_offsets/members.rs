@@ -23,6 +23,7 @@ use crate::coordinator::group::outcome::{Answer, Now, Outcome, Ticket};
 use crate::error_code::ErrorCode;
 use crate::ids::{JournalSequence, ShardId};
 use crate::io::mailbox::Lane;
+use crate::metrics::stages::Stage;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
 use crate::shard::event::Slot;
@@ -140,6 +141,18 @@ pub async fn ask(
         Ok(_) => return Some(Err(ErrorCode::NotCoordinator)),
         Err(code) => return Some(Err(code)),
     };
+    // Members wait for one another here: that is no slowness of the broker's.
+    let parks = matches!(request, MemberRequest::Join(_) | MemberRequest::Sync(_));
+    let asked = ask_owner(shard, connection, owner, request);
+    if parks { shard.spend(Stage::Park, asked).await } else { asked.await }
+}
+
+async fn ask_owner(
+    shard: &Rc<Shard>,
+    connection: &Rc<Connection>,
+    owner: ShardId,
+    request: MemberRequest,
+) -> Option<Result<Answer, ErrorCode>> {
     let waiter = Waiter::new();
     let gone = async {
         connection.park(&waiter);
