@@ -67,6 +67,13 @@ impl AbortedIndex {
         (self.entries.len() * ABORTED_ENTRY_BYTES) as u32
     }
 
+    /// Bytes of the file with what has its marker below `end`.
+    #[must_use]
+    pub fn bytes_below(&self, end: Offset) -> u32 {
+        let below = self.entries.partition_point(|entry| entry.last_offset < end);
+        (below * ABORTED_ENTRY_BYTES) as u32
+    }
+
     /// Content of the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -197,18 +197,35 @@ impl PartitionRecovery {
     }
 
     /// A part of the index of aborted transactions that is missing would show their records to
-    /// readers of committed ones: it is made again from the segments.
+    /// readers of committed ones: it is made again from the segments. Where the partition went
+    /// offline it may have been the index that could not be written: then the file's length says
+    /// nothing, and there is nothing to be told.
     async fn check_aborted(
         &mut self,
         disk: &Rc<dyn Disk>,
         files: &PartitionFiles,
     ) -> io::Result<()> {
-        let last = (self.row.segment_base, SegmentFile::TransactionIndex);
-        let length = files.files.get(&last).copied().unwrap_or(0);
-        if length >= u64::from(self.row.transaction_index_bytes) || self.segments.is_empty() {
+        let (base, kind) = (self.row.segment_base, SegmentFile::TransactionIndex);
+        let wanted = u64::from(self.row.transaction_index_bytes);
+        let mut length = files.files.get(&(base, kind)).copied().unwrap_or(0);
+        let was_offline = self.row.offline.is_some();
+        if was_offline && length > 0 && wanted > 0 {
+            let path = files.path.join(kind.name(base));
+            let mut content = disk.read(&path).await?;
+            content.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+            length = u64::from(AbortedIndex::decode(&content).bytes());
+            if length == wanted {
+                // A write that failed may show what it wrote, and yet lose it later.
+                write_file(disk, &path, &content).await?;
+            }
+        }
+        if length >= wanted || self.segments.is_empty() {
             return Ok(());
         }
         self.rebuild_aborted(disk, files).await?;
+        if was_offline {
+            return Ok(());
+        }
         self.notes.push(format!(
             "{}: its index of aborted transactions was incomplete and is made again",
             self.rules.name

@@ -298,7 +298,8 @@ async fn strand_alone(
 
 /// Its row with everything that its segments hold, and no more. Its producers and epochs are those
 /// of the end: recovery knows the batches kept aside again by them. Their transactions are those of
-/// the segments' end: how they end is kept aside.
+/// the segments' end: how they end is kept aside. The index of aborted transactions has the length
+/// that it should have, written or not: recovery makes it again where it is shorter.
 fn row_at_written_end(partition: &Partition) -> PartitionRow {
     let mut row = row_at_end(partition);
     let segments = partition.segments.borrow();
@@ -310,6 +311,7 @@ fn row_at_written_end(partition: &Partition) -> PartitionRow {
             row.segment_base = active.base;
             row.segment_bytes = active.written_bytes;
             row.set_index_bytes(active.index_bytes_on_disk);
+            row.transaction_index_bytes = active.aborted.bytes_below(log.written_end());
         }
         (Some(_), Some((&base, sealed)))
             if base != row.segment_base || sealed.bytes != row.segment_bytes =>

@@ -135,6 +135,32 @@ fn what_is_kept_aside_keeps_its_transactions() {
     life.check_all();
 }
 
+/// The index of aborted transactions cannot be written, and the partition is offline: what the
+/// segments hold is no longer in memory, and its aborted records stay unseen all the same.
+#[test]
+fn what_an_index_lacks_when_its_partition_goes_offline_is_made_again() {
+    for entries_before in 0..2 {
+        let mut life = Life::new(11);
+        for _ in 0..entries_before {
+            life.data(0, 1);
+            life.marker(0, MarkerKind::Abort, true);
+            life.checkpoint();
+        }
+        life.data(0, 2);
+        life.data(1, 1);
+        life.marker(0, MarkerKind::Abort, true);
+        life.plain(1);
+        life.disk.plan(|plan| plan.fail_once(ringlog::sim::Operation::Write, "txnindex", 0));
+        life.checkpoint();
+        assert_eq!(life.try_plain(1), Err(ErrorCode::KafkaStorageError), "it is offline");
+        life.crash(false);
+        life.check_all();
+        life.marker(1, MarkerKind::Abort, false);
+        life.crash(true);
+        life.check_all();
+    }
+}
+
 /// What was appended, by first and last offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {

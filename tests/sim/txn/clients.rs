@@ -69,6 +69,8 @@ struct Current {
     added: BTreeSet<i32>,
     unanswered: Vec<Sent>,
     offsets: Offsets,
+    /// Nobody can say when it times out.
+    may_time_out: bool,
     doomed: bool,
     /// EndTxn was asked for: commit or abort.
     end: Option<bool>,
@@ -183,6 +185,7 @@ impl Client {
                     added: BTreeSet::new(),
                     unanswered: Vec::new(),
                     offsets: Offsets::None,
+                    may_time_out: false,
                     doomed: false,
                     end: None,
                     tries: 0,
@@ -220,7 +223,7 @@ impl Client {
             Some(producer) => producer.strict,
             None => self.random.chance(1, 2),
         };
-        let timeout_ms = [150, 400, TIMEOUT_MS_MAX][self.random.index(3)];
+        let timeout_ms = [15, 150, 400, TIMEOUT_MS_MAX][self.random.index(4)];
         let mut request = InitProducerIdRequest::default()
             .with_transactional_id(Some(transactional_id(&self.name())))
             .with_transaction_timeout_ms(timeout_ms as i32);
@@ -245,7 +248,9 @@ impl Client {
             }
         }
         let identity = Identity { id: answer.producer_id.0, epoch: answer.producer_epoch };
-        self.say(|| format!("is {identity:?}, expected {expected:?}, strict: {strict}"));
+        self.say(|| {
+            format!("is {identity:?}, expected {expected:?}, strict: {strict}, {timeout_ms} ms")
+        });
         self.place.replace(Some(Producer {
             strict,
             identity,
@@ -446,7 +451,8 @@ impl Client {
         self.say(|| format!("{what} is refused with {code}"));
         let Some(producer) = self.place.borrow().clone() else { return };
         let Some(current) = &producer.current else { return };
-        let timed_out = self.runtime.now() >= current.began.plus_ms(producer.timeout_ms);
+        let due = current.began.plus_ms(producer.timeout_ms);
+        let timed_out = current.may_time_out || self.runtime.now() >= due;
         let expired = self.around.ids_expire && code == ErrorCode::InvalidProducerIdMapping.code();
         // Of a transaction that is given up it may be another's refusal.
         let excused = timed_out || expired || producer.doubtful || current.doomed;
@@ -592,7 +598,7 @@ impl Producer {
     /// The broker's clock has moved: nobody can say when its transaction times out.
     pub fn excuse(&mut self) {
         if let Some(current) = &mut self.current {
-            current.began = Monotonic(0);
+            current.may_time_out = true;
         }
     }
 }

@@ -189,7 +189,11 @@ impl Oracle {
     pub fn boot(&mut self, shards: usize) {
         self.trace(format!("boot with {shards} shards"));
         self.counts.boots += 1;
-        self.inits.values_mut().for_each(|inits| inits.open.clear());
+        for inits in self.inits.values_mut().filter(|inits| !inits.open.is_empty()) {
+            // Any of them may have been done before the crash.
+            inits.open.clear();
+            inits.sent += 1;
+        }
     }
 
     /// Notes an InitProducerId about to be sent; its number.

@@ -298,7 +298,7 @@ fn create_topics(machine: &Machine, cluster: &Rc<Cluster>) -> Result<TopicId, St
 }
 
 /// Interval at which transactions are looked through for those that timed out.
-const SWEEP_MS: u64 = 50;
+const SWEEP_MS: u64 = 10;
 
 /// After that, time for markers to be written.
 const SETTLE_MS: u64 = 1_000;
