@@ -9,6 +9,7 @@ pub mod build;
 pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
+mod coordinator_log;
 pub mod event;
 pub mod fetch_session;
 pub mod files;

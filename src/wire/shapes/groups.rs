@@ -1,4 +1,4 @@
-//! Request bodies of the group protocols.
+//! Request bodies of the group protocols and of group tools.
 
 use super::super::shape::{Field, Kind, Shape};
 use super::{BOOLEAN, INT32, array, structure, text};
@@ -88,6 +88,20 @@ pub(super) static DELETE_GROUPS: Shape = Shape {
         array(&Kind::Text), // group ids
     ]),
     flexible_from: 2,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+pub(super) static OFFSET_DELETE: Shape = Shape {
+    body: structure(&[
+        text(), // group id
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32, // partition
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 1,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 
