@@ -226,9 +226,6 @@ pub const OPEN_FILES_COMFORTABLE: u64 = 16_384;
 /// Longest time a stop waits for connections to end.
 pub const DRAIN_MS: u64 = 5_000;
 
-/// Bytes of `__consumer_offsets` read at once while its groups are loaded.
-pub const OFFSETS_LOAD_BYTES: usize = 1024 * 1024;
-
 /// Tombstones of expired or deleted offsets in one batch: well below the size of any batch.
 pub const TOMBSTONES_PER_BATCH_MAX: usize = 1_000;
 

@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod checkpoint;
 pub mod connection;
 pub mod connections;
+mod coordinator_log;
 pub mod endpoint;
 pub mod event;
 pub mod fetch_session;

@@ -58,7 +58,7 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         Api::AlterPartitionReassignments => &ALTER_PARTITION_REASSIGNMENTS,
         Api::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
-        Api::OffsetDelete => &OFFSET_DELETE,
+        Api::OffsetDelete => &groups::OFFSET_DELETE,
         Api::DescribeClientQuotas => &DESCRIBE_CLIENT_QUOTAS,
         Api::AlterClientQuotas => &ALTER_CLIENT_QUOTAS,
         Api::DescribeUserScramCredentials => &DESCRIBE_USER_SCRAM_CREDENTIALS,
@@ -334,20 +334,6 @@ static TXN_OFFSET_COMMIT: Shape = Shape {
         ]))),
     ]),
     flexible_from: 3,
-    elements_max: REQUEST_ELEMENTS_MAX,
-};
-
-static OFFSET_DELETE: Shape = Shape {
-    body: structure(&[
-        text(), // group id
-        array(&Kind::Nested(&structure(&[
-            text(), // topic name
-            array(&Kind::Nested(&structure(&[
-                INT32, // partition
-            ]))),
-        ]))),
-    ]),
-    flexible_from: 1,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

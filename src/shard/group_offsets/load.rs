@@ -16,9 +16,9 @@ use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{Now, Timers};
 use crate::coordinator::group::record::GroupRecord;
 use crate::ids::{Offset, PartitionIndex, TopicPartition};
-use crate::limits::{INFLATED_BATCH_BYTES_MAX, OFFSETS_LOAD_BYTES};
+use crate::limits::INFLATED_BATCH_BYTES_MAX;
 use crate::metadata::image::CONSUMER_OFFSETS;
-use crate::shard::read::{self, ReadBounds};
+use crate::shard::coordinator_log::{self, Step};
 
 /// Starts the task that loads what the catalog gives this shard, one partition after another.
 pub(super) fn start(shard: &Rc<Shard>) {
@@ -124,23 +124,10 @@ async fn read_all(shard: &Rc<Shard>, id: TopicPartition) -> io::Result<(Groups, 
     shard.journal.wait(newest_of(shard, id)).await.map_err(io::Error::other)?;
     let mut groups = Groups::default();
     while next < end {
-        let bounds = ReadBounds {
-            offset: next,
-            bound: end,
-            bytes_max: OFFSETS_LOAD_BYTES,
-            at_least_one: true,
+        next = match coordinator_log::step(shard, &partition, next, end).await? {
+            Step::Batches(batches) => take_batches(&mut groups, next, batches)?,
+            Step::GoOnAt(next) => next,
         };
-        let found = read::read(shard, &partition, &bounds).await?;
-        if found.bytes == 0 {
-            // Nothing is kept of the end of what is in segments: on with what is in memory.
-            let written_end = partition.log.borrow().written_end();
-            if next >= written_end {
-                return Err(invalid(next, "nothing can be read"));
-            }
-            next = written_end;
-            continue;
-        }
-        next = take_batches(&mut groups, next, found.slices.concat().into())?;
         shard.runtime.yield_now().await;
     }
     Ok((groups, end))

@@ -121,10 +121,13 @@ impl Drop for Held<'_> {
     }
 }
 
+/// A request of another shard, by its number there.
+type Call = (ShardId, u64);
+
 /// Requests of other shards whose clients may go away.
 #[derive(Default)]
 pub(super) struct Remote {
-    waiters: RefCell<HashMap<(ShardId, u64), Rc<Slot<()>>, foldhash::fast::RandomState>>,
+    waiters: RefCell<HashMap<Call, Rc<Slot<()>>, foldhash::fast::RandomState>>,
 }
 
 /// Has a member's request done where the group is kept; `None` if the client is gone.

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use super::markers;
 use crate::batch::{BatchHeader, Records, decompressed_records};
 use crate::ids::{Offset, PartitionIndex, TopicId, TopicPartition};
-use crate::limits::{COORDINATOR_LOAD_BYTES, INFLATED_BATCH_BYTES_MAX};
+use crate::limits::INFLATED_BATCH_BYTES_MAX;
 use crate::metadata::image::TRANSACTION_STATE;
 use crate::shard::Shard;
+use crate::shard::coordinator_log::{self, Step};
 use crate::shard::partition::Partition;
-use crate::shard::read::{self, ReadBounds};
 
 /// Begins to load what the catalog has, and follows it from then on.
 pub fn start(shard: &Rc<Shard>) {
@@ -119,35 +119,25 @@ async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Resul
         // Nothing is appended before the partition is loaded.
         (log.log_start(), log.high_watermark())
     };
-    let bytes_max = COORDINATOR_LOAD_BYTES;
     while offset < bound && is_current(shard, partition.id.topic) {
-        let written_end = partition.log.borrow().written_end();
-        let bounds = ReadBounds { offset, bound, bytes_max, at_least_one: true };
-        let read = read::read(shard, partition, &bounds).await?;
-        let bytes = match &read.slices[..] {
-            [one] => one.clone(),
-            slices => slices.concat().into(),
-        };
-        offset = match take_batches(shard, partition.index(), &bytes)? {
-            Some(next) => next,
-            // What was here in segments is compacted away; the rest is in memory.
-            None if offset < written_end => written_end,
-            None => return Err(invalid(format!("nothing is found at offset {offset}"))),
+        offset = match coordinator_log::step(shard, partition, offset, bound).await? {
+            Step::Batches(batches) => take_batches(shard, partition.index(), &batches, offset)?,
+            Step::GoOnAt(next) => next,
         };
         shard.runtime.yield_now().await;
     }
     Ok(())
 }
 
-/// Loads whole batches; returns the offset after them, `None` if there was none.
+/// Loads whole batches from `next` on; returns the offset after them.
 fn take_batches(
     shard: &Shard,
     partition: PartitionIndex,
     bytes: &Bytes,
-) -> io::Result<Option<Offset>> {
+    mut next: Offset,
+) -> io::Result<Offset> {
     let mut coordinator = shard.transactions.coordinator.borrow_mut();
     let mut at = 0;
-    let mut next = None;
     while at < bytes.len() {
         let batch = bytes.slice(at..);
         let header = BatchHeader::read(&batch).map_err(invalid)?;
@@ -165,7 +155,7 @@ fn take_batches(
                 }
             }
         }
-        next = Some(header.last_offset().plus(1));
+        next = header.last_offset().plus(1);
         at += header.total_bytes();
     }
     Ok(next)

@@ -1,4 +1,4 @@
-//! Request bodies of the group protocols.
+//! Request bodies of the group protocols and of group tools.
 
 use super::super::shape::{Field, Kind, Shape};
 use super::{BOOLEAN, INT8, INT32, array, structure, text};
@@ -131,6 +131,19 @@ pub(super) static CONSUMER_GROUP_DESCRIBE: Shape = Shape {
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 
-const UUID: Field = Field::fixed(16);
+pub(super) static OFFSET_DELETE: Shape = Shape {
+    body: structure(&[
+        text(), // group id
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32, // partition
+            ]))),
+        ]))),
+    ]),
+    flexible_from: 1,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
 
+const UUID: Field = Field::fixed(16);
 const BLOB: Field = Field::blob();

@@ -265,7 +265,7 @@ impl Step<'_> {
                     answer.skip_assignment = true;
                 }
                 self.answer(ticket, Answer::Join(Box::new(answer)));
-                self.live.undo = Some(Box::new(Undo::Replacement { new_id, old }));
+                self.live.undo = Some(Undo::Replacement { new_id, old: Box::new(old) });
                 self.write(|member| member.assignment.clone());
             }
             Phase::Completing => {

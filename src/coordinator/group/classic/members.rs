@@ -185,7 +185,7 @@ impl Step<'_> {
             self.touch(&id);
             self.answer_sync(ticket, of(&id).unwrap_or_default());
         }
-        self.live.undo = Some(Box::new(Undo::Assignment));
+        self.live.undo = Some(Undo::Assignment);
     }
 
     fn answer_sync(&mut self, ticket: Ticket, assignment: Bytes) {

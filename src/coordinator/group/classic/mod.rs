@@ -72,7 +72,7 @@ struct Live {
     join_due_ms: Option<i64>,
     sync_due_ms: Option<i64>,
     /// How to take back what is being written, should that fail.
-    undo: Option<Box<Undo>>,
+    undo: Option<Undo>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -99,7 +99,7 @@ struct InitialDelay {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Undo {
     /// A static member had got this member id instead of the one it has here.
-    Replacement { new_id: Arc<str>, old: Member },
+    Replacement { new_id: Arc<str>, old: Box<Member> },
     /// The leader had assigned.
     Assignment,
 }

@@ -57,9 +57,9 @@ impl Groups {
         if is_new {
             step.end(code);
         } else {
-            match step.live.undo.take().map(|undo| *undo) {
+            match step.live.undo.take() {
                 Some(Undo::Assignment) => step.prepare_rebalance(),
-                Some(Undo::Replacement { new_id, old }) => step.take_back(&new_id, old),
+                Some(Undo::Replacement { new_id, old }) => step.take_back(&new_id, *old),
                 None => {}
             }
         }

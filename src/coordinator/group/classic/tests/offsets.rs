@@ -90,7 +90,7 @@ fn static_members_are_fenced_in_commits() {
     let ticket = context.join(static_join("", "i"));
     context.pass(3_000);
     let id = context.joined(ticket).member_id.to_string();
-    context.sync_all(&[id.clone()], 1);
+    context.sync_all(std::slice::from_ref(&id), 1);
     assert_eq!(context.commit(PLAIN, (&id, Some("i"), 1), "t"), NONE);
     let other = ("other", Some("i"), 1);
     assert_eq!(context.commit(PLAIN, other, "t"), ErrorCode::FencedInstanceId);
@@ -157,7 +157,7 @@ fn unreadable_subscriptions_keep_all_offsets() {
     let ticket = context.join(Join { protocols: garbage, ..join(&id) });
     context.pass(3_000);
     assert_eq!(context.joined(ticket).generation, 1);
-    context.sync_all(&[id.clone()], 1);
+    context.sync_all(std::slice::from_ref(&id), 1);
     assert_eq!(context.commit(PLAIN, (&id, None, 1), "t"), NONE);
     assert_eq!(context.expire(0), 0);
     let plan = context.groups.plan_delete(&"g".into(), &[("t".into(), 0)]).expect("consumers");

@@ -83,7 +83,7 @@ fn a_static_member_that_does_not_join_stays_until_its_session_ends() {
     let ticket = context.join(long(static_join("", "a")));
     context.pass(3_000);
     let id = context.joined(ticket).member_id.to_string();
-    context.sync_all(&[id.clone()], 1);
+    context.sync_all(std::slice::from_ref(&id), 1);
     let other = context.new_id();
     let ticket = context.join(join(&other));
     assert_eq!(context.leave(&[(&other, None)]), [NONE]);
@@ -220,7 +220,7 @@ fn a_new_member_that_waits_too_long_is_let_go() {
     let ticket = context.join(forever(&id));
     context.pass(3_000);
     assert_eq!(context.joined(ticket).generation, 1);
-    context.sync_all(&[id.clone()], 1);
+    context.sync_all(std::slice::from_ref(&id), 1);
     let new = context.new_id();
     let ticket = context.join(forever(&new));
     for _ in 0..10 {
@@ -265,7 +265,7 @@ fn metadata_is_the_clients_own() {
     let ticket = context.join(odd(&id));
     context.pass(3_000);
     assert_eq!(&context.joined(ticket).members[0].metadata[..], b"\xff\0");
-    context.sync_all(&[id.clone()], 1);
+    context.sync_all(std::slice::from_ref(&id), 1);
     let described = context.groups.describe("g").expect("a group");
     assert_eq!((&*described.protocol_type, &*described.protocol), ("connect", "range"));
     assert_eq!(&described.members[0].metadata[..], b"\xff\0");
