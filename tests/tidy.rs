@@ -432,6 +432,132 @@ fn snake_case(name: &str) -> String {
     text
 }
 
+/// What a test reaches that does not name the constant: the test, or why there is none.
+const REACHED: &[(&str, Reached)] = &[
+    ("JOURNAL_BLOCK_BYTES_MIN", Reached::Always),
+    ("JOURNAL_BLOCKS_IN_FLIGHT_MAX", Reached::Always),
+    ("JOURNAL_SEAL_IDLE_MS", Reached::Always),
+    ("WRITE_BEHIND_BYTES", Reached::By("large_requests_of_many_at_once_are_all_served")),
+    ("SEGMENT_WRITE_BYTES_MAX", Reached::By("large_requests_of_many_at_once_are_all_served")),
+    ("SEGMENT_ALLOCATE_BYTES", Reached::By("large_requests_of_many_at_once_are_all_served")),
+    ("MEMORY_HELD_MS_MAX", Reached::By(HALF_SENT)),
+    ("MEMORY_LOOK_MS", Reached::By(HALF_SENT)),
+    ("MEMORY_HURRY_BYTES", Reached::By(HALF_SENT)),
+    ("FETCH_BYTES_GRANTED_MIN", Reached::By(NEVER_READS)),
+    ("DESCRIPTORS_PER_SHARD", Reached::By(FEW_DESCRIPTORS)),
+    ("DESCRIPTORS_OF_PROCESS", Reached::By(FEW_DESCRIPTORS)),
+    ("SEGMENT_FILES_OPEN_MAX", Reached::By("files_come_before_connections_but_leave_them_half")),
+    ("KEEPALIVE_IDLE_S", Reached::Never("the kernel's: minutes without a peer")),
+    ("KEEPALIVE_INTERVAL_S", Reached::Never("the kernel's: minutes without a peer")),
+    ("KEEPALIVE_PROBES", Reached::Never("the kernel's: minutes without a peer")),
+    ("LISTEN_BACKLOG", Reached::Never("the kernel's")),
+    ("ACCEPT_PAUSE_MS", Reached::By(FEW_DESCRIPTORS)),
+    (
+        "MAILBOX_MESSAGES_MAX",
+        Reached::By("what_does_not_fit_waits_in_the_outbox_and_follows_in_order"),
+    ),
+    (
+        "MAILBOX_REQUESTS_MAX",
+        Reached::By("requests_hold_credit_until_answered_and_control_needs_none"),
+    ),
+    ("MAILBOX_CONTROL_MAX", Reached::Never("two shards would have to starve each other")),
+    ("MESSAGES_PER_TURN_MAX", Reached::By("real_threads_lose_nothing")),
+    ("PRODUCER_BATCHES_REMEMBERED", Reached::Always),
+    ("INFLATED_ORDINARY_BYTES_MAX", Reached::By("a_gzip_bomb_costs_its_own_connection_only")),
+    ("VALIDATE_SLICE_BYTES", Reached::By("a_gzip_bomb_costs_its_own_connection_only")),
+    ("SEGMENT_WRITERS_MAX", Reached::Never("a race of five partitions with the disk")),
+    ("READ_CHUNK_BYTES", Reached::By("a_client_that_reads_slowly_gets_everything")),
+    ("READ_AHEAD_CHUNKS", Reached::By("a_client_that_reads_slowly_gets_everything")),
+    ("CHECKPOINT_INTERVAL_MS", Reached::Never("nothing but the default of a key")),
+    ("SPACE_CHECK_INTERVAL_MS", Reached::By(FULL_DISK)),
+    ("PRODUCER_ID_BLOCK", Reached::Always),
+    ("TXN_APPEND_RETRY_MS", Reached::Never("a time after a failed append")),
+    ("MARKER_RETRY_MS_MIN", Reached::Never("a time after a failed append")),
+    ("MARKER_RETRY_MS_MAX", Reached::Never("a time after a failed append")),
+    ("COORDINATOR_LOAD_BYTES", Reached::Never("the unit of one read")),
+    ("TOMBSTONE_BATCH_BYTES", Reached::Never("the unit of one batch")),
+    ("CLIENT_RESPONSE_BYTES_MAX", Reached::Never("of a command that talks to its own broker")),
+    ("EXECUTOR_IO_MEMORY_BYTES_MAX", Reached::By("registered_memory_fits_the_limit")),
+    ("EXECUTOR_MEMLOCK_BYTES_MIN", Reached::By("memlock_ports_and_shards_are_judged")),
+    ("STREAM_READ_BYTES_MIN", Reached::By("both_directions_carry_large_writes_at_once")),
+    ("STREAM_READ_BYTES_MAX", Reached::By("both_directions_carry_large_writes_at_once")),
+    ("STREAM_CALLS_PER_TURN_MAX", Reached::By("both_directions_carry_large_writes_at_once")),
+    ("CATALOG_LOG_BYTES_MAX", Reached::By("changes_survive_reopening_and_rotation")),
+    ("OPEN_FILES_COMFORTABLE", Reached::By(FEW_DESCRIPTORS)),
+    ("DRAIN_MS", Reached::Never("a stop of five seconds")),
+    ("OFFSETS_LOAD_BYTES", Reached::Never("the unit of one read")),
+    ("TOMBSTONES_PER_BATCH_MAX", Reached::Never("a thousand offsets that expire together")),
+    ("GROUPS_PER_TURN_MAX", Reached::By("groups_are_gone_through_in_pieces")),
+    ("MARKERS_PER_TURN_MAX", Reached::Never("a transaction of a thousand partitions")),
+    ("METRICS_TOPICS_MAX", Reached::Never("thousands of topics in a real process")),
+    ("METRICS_PARTITIONS_MAX", Reached::Never("thousands of partitions in a real process")),
+    ("HTTP_CONNECTIONS_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
+    ("HTTP_HEAD_BYTES_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
+    ("HTTP_REQUEST_MS_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
+    ("SLOW_LINES_MAX", Reached::Never("as many slow requests at once")),
+    ("SLOW_LINES_WINDOW_MS", Reached::Never("a time")),
+    ("CONCURRENT_TRANSACTIONS_RETRY_MS", Reached::Never("a time")),
+    ("CONCURRENT_TRANSACTIONS_RETRY_MS_MAX", Reached::Never("a time")),
+];
+
+/// Whether a bound is reached.
+enum Reached {
+    /// By this test.
+    By(&'static str),
+    /// By nearly every test that writes anything.
+    Always,
+    /// By none, and why.
+    Never(&'static str),
+}
+
+const HALF_SENT: &str =
+    "half_sent_requests_that_fill_the_memory_are_given_up_before_others_wait_long";
+const NEVER_READS: &str = "a_client_that_never_reads_is_given_up_and_its_responses_are_bounded";
+const FEW_DESCRIPTORS: &str =
+    "without_descriptors_newcomers_wait_and_files_are_written_all_the_same";
+const FULL_DISK: &str =
+    "a_full_disk_refuses_records_loses_none_and_serves_again_once_there_is_space";
+
+#[test]
+fn every_limit_is_reached_by_a_test_or_says_why_not() {
+    let sources = sources();
+    let limits = sources.iter().find(|source| source.path == "src/limits.rs").expect("the limits");
+    let named_in_tests = |name: &str| {
+        let elsewhere = |path: &str| path != "tests/tidy.rs" && !path.starts_with("src/metrics/");
+        sources.iter().filter(|source| elsewhere(&source.path)).any(|source| {
+            let from = source.tests_from;
+            source.code().any(|(number, line)| number >= from && line.contains(name))
+        })
+    };
+    let mut broken = Vec::new();
+    for line in limits.text.lines() {
+        let constant = line.strip_prefix("pub const ").and_then(|rest| rest.split_once(':'));
+        let Some((name, _)) = constant else { continue };
+        match REACHED.iter().find(|(known, _)| *known == name) {
+            Some((_, Reached::By(test))) => {
+                let signature = format!("fn {test}()");
+                if !sources.iter().any(|source| source.text.contains(&signature)) {
+                    broken.push(format!("{name}: there is no test {test}"));
+                }
+            }
+            Some((_, Reached::Never(reason))) => {
+                if reason.is_empty() {
+                    broken.push(format!("{name}: say why no test reaches it"));
+                }
+            }
+            Some((_, Reached::Always)) => {}
+            None if named_in_tests(name) => {}
+            None => broken.push(format!("{name}: write a test that reaches it and names it")),
+        }
+    }
+    for (name, _) in REACHED {
+        if !limits.text.contains(&format!("pub const {name}:")) {
+            broken.push(format!("{name} is no longer there: take it out of REACHED"));
+        }
+    }
+    report(&broken);
+}
+
 #[test]
 fn every_limit_is_used() {
     let sources = sources();

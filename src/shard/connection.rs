@@ -409,6 +409,17 @@ async fn place(shard: &Shard, connection: &Connection) {
     }
 }
 
+/// Waits until those before it on the connection are as far as a request of this API needs.
+async fn turn(connection: &Connection, api: Api) {
+    if !api::overlaps(api) {
+        connection.until(Connection::is_at_rest).await;
+    }
+    if api == Api::Fetch {
+        // Each may be answered with much, and no client sends a second one before.
+        connection.until(|connection| !connection.fetching.get()).await;
+    }
+}
+
 async fn start_request(
     shard: &Rc<Shard>,
     connection: &Rc<Connection>,
@@ -429,14 +440,8 @@ async fn start_request(
     let (header, body) = header::parse(frame)?;
     let asked = Asked { api: header.api, version: header.api_version, clock };
     shard.metrics.requests.came(asked.api, asked.version);
-    if !api::overlaps(header.api) {
-        connection.until(Connection::is_at_rest).await;
-    }
+    turn(connection, header.api).await;
     let is_fetch = header.api == Api::Fetch;
-    if is_fetch {
-        // Each may be answered with much, and no client sends a second one before.
-        connection.until(|connection| !connection.fetching.get()).await;
-    }
     if connection.is_closed() {
         return Ok(());
     }

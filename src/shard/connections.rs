@@ -1,12 +1,12 @@
 //! The connections of one shard, and the limits of time and memory on each.
 //!
-//! Owns the list of them, what each is in the middle of ([`Progress`]), and the two tasks that close
-//! whoever goes beyond a limit. Must never let one connection's fault keep another one waiting:
+//! Owns the list of them, what each is in the middle of ([`Progress`]), and the two tasks that
+//! close whoever goes beyond a limit. Must never let one connection's fault keep another waiting:
 //! - a connection that is idle for `connections.max.idle.ms` is closed;
 //! - so is one whose request has begun and does not go on, or whose client takes nothing of a
 //!   response that waits for it, for `connections.stall.ms`;
-//! - while others wait for memory, whoever has held some for [`MEMORY_HELD_MS_MAX`] in the middle of
-//!   a request or response pays, the largest first.
+//! - while others wait for memory, whoever has held some for [`MEMORY_HELD_MS_MAX`] in the middle
+//!   of a request or response pays, the largest first.
 //!
 //! A connection that is left unread because memory is used does not pay for that time. One of those
 //! that have begun a request is read all the same, the oldest, so that there is always one that

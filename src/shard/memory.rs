@@ -2,9 +2,9 @@
 //!
 //! Owns the count of bytes that requests and responses hold, whole or not. Nothing that is there
 //! already is refused: what is read is counted when it is there, and over the budget sockets are
-//! left unread. Only reads of logs are granted room beforehand. A fifth is kept for connections that
-//! hold little, so that those who hold much do not keep them waiting. Invariant: every byte counted
-//! is given back when its [`Charge`] is dropped.
+//! left unread. Only reads of logs are granted room beforehand. A fifth is kept for connections
+//! that hold little, so that those who hold much do not keep them waiting. Invariant: every byte
+//! counted is given back when its [`Charge`] is dropped.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -232,3 +232,21 @@ impl JournalClient for Partition {
         &self.block_place
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_wait_and_no_more_until_some_are_gone() {
+        let waiters = Waiters::default();
+        let all: Vec<_> = (0..WAITERS_PER_PARTITION_MAX).map(|_| Waiter::new()).collect();
+        assert!(all.iter().all(|waiter| waiters.add(waiter)));
+        let one_more = Waiter::new();
+        assert!(!waiters.add(&one_more));
+        drop(all);
+        assert!(waiters.add(&one_more));
+        waiters.wake();
+        assert!(one_more.fired.get() && waiters.0.borrow().is_empty());
+    }
+}

@@ -2,8 +2,8 @@
 //!
 //! Owns the counts of all shards together, which is why they are behind a lock: it is taken when a
 //! connection comes or goes, never by a request. Must never give away a place beyond a limit that
-//! holds at that moment; a limit lowered later closes nobody. Invariant: a [`Place`] that is dropped
-//! gives its share of both counts back.
+//! holds at that moment; a limit lowered later closes nobody. Invariant: a [`Place`] that is
+//! dropped gives its share of both counts back.
 //!
 //! As Apache Kafka: beyond `max.connections` nobody is admitted until somebody leaves, so that
 //! newcomers wait; beyond the limit of its own address a connection is closed at once.

@@ -1,4 +1,5 @@
-//! Clients that begin and do not end: half-sent frames, responses nobody takes, a byte now and then.
+//! Clients that begin and do not end: half-sent frames, responses nobody takes, a byte now and
+//! then.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
