@@ -205,7 +205,7 @@ impl Reader {
         let code = partition.map_or(group.error_code, |partition| partition.error_code);
         if code != 0 {
             self.around.oracle.borrow_mut().counts.unstable_offsets += u64::from(code == 88);
-            let is_usual = matches!(code, 14 | 15 | 16) || (code == 88 && stable);
+            let is_usual = matches!(code, 14..=16) || (code == 88 && stable);
             if !is_usual && !self.around.may_fail.get() {
                 self.violated(format!("the offset of id {id} is answered {code}"));
             }
