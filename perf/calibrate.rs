@@ -12,8 +12,10 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
+use super::client::Fault;
+
 /// Prints the floors.
-pub fn run(data_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
+pub fn run(data_dir: &Path) -> Result<(), Fault> {
     let dsync = durable_writes(data_dir)?;
     println!("dsync 4 KiB   p50 {} us  p99 {} us", us(&dsync, 0.5), us(&dsync, 0.99));
     let echo = echo()?;
@@ -27,7 +29,7 @@ fn us(histogram: &Histogram<u64>, quantile: f64) -> u64 {
 }
 
 /// Overwrites of written blocks with `O_DIRECT | O_DSYNC`, nanoseconds each.
-pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Fault> {
     let path = data_dir.join(".ringlog-perf-probe");
     std::fs::write(&path, vec![0u8; PROBE_BYTES])?;
     std::fs::File::open(&path)?.sync_all()?;
@@ -48,7 +50,7 @@ pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Box<dyn std::er
 }
 
 /// Round trips of 64 bytes between two threads, nanoseconds each.
-pub fn echo() -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+pub fn echo() -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = std::thread::spawn(move || -> std::io::Result<()> {
