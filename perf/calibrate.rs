@@ -9,11 +9,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use ringlog::doctor::probe::durable_writes;
+use ringlog::doctor::probe;
+
+use super::client::Fault;
 
 /// Prints the floors.
-pub fn run(data_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let dsync = durable_writes(data_dir, PROBES)?;
+pub fn run(data_dir: &Path) -> Result<(), Fault> {
+    let dsync = durable_writes(data_dir)?;
     println!("dsync 4 KiB   p50 {} us  p99 {} us", us(&dsync, 0.5), us(&dsync, 0.99));
     let echo = echo()?;
     println!("TCP echo      p50 {} us  p99 {} us", us(&echo, 0.5), us(&echo, 0.99));
@@ -25,8 +27,13 @@ fn us(histogram: &Histogram<u64>, quantile: f64) -> u64 {
     histogram.value_at_quantile(quantile) / 1_000
 }
 
+/// Overwrites of written blocks with `O_DIRECT | O_DSYNC`, nanoseconds each.
+pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Fault> {
+    Ok(probe::durable_writes(data_dir, PROBES)?)
+}
+
 /// Round trips of 64 bytes between two threads, nanoseconds each.
-pub fn echo() -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+pub fn echo() -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = std::thread::spawn(move || -> std::io::Result<()> {

@@ -5,14 +5,17 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    ApiKey, CreateTopicsRequest, MetadataRequest, MetadataResponse, RequestHeader, TopicName,
+    ApiKey, CreateTopicsRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader,
+    TopicName,
 };
-use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Errors of the client, for people.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;
@@ -44,6 +47,29 @@ impl Client {
         self.buffer.resize(u32::from_be_bytes(length) as usize, 0);
         self.stream.read_exact(&mut self.buffer)?;
         Ok(&self.buffer)
+    }
+
+    /// One request of any kind and its answer.
+    pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response, Fault> {
+        let mut body = BytesMut::new();
+        let header = RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_client_id(Some(StrBytes::from_static_str("ringlog-perf")));
+        header.encode(&mut body, R::header_version(version))?;
+        request.encode(&mut body, version)?;
+        self.send(&framed(body.to_vec()))?;
+        let mut answer = Bytes::copy_from_slice(self.receive()?);
+        ResponseHeader::decode(&mut answer, R::Response::header_version(version))?;
+        Ok(R::Response::decode(&mut answer, version)?)
+    }
+
+    /// Whether an answer begins to arrive before `due`.
+    pub fn readable_before(&self, due: Instant) -> Result<bool, Fault> {
+        let left = due.saturating_duration_since(Instant::now());
+        let mut waited = [PollFd::new(&self.stream, PollFlags::IN)];
+        let left = Timespec::try_from(left)?;
+        Ok(poll(&mut waited, Some(&left))? > 0)
     }
 
     fn call<Q: Encodable>(

@@ -21,74 +21,128 @@ use super::measure::Usage;
 struct Shared {
     measuring: AtomicBool,
     over: AtomicBool,
+    all: AtomicU64,
     requests: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// Runs the load and prints the report.
-pub fn run(arguments: &RunArguments) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(core) = arguments.core {
-        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+/// What a run came to.
+pub struct Outcome {
+    pub seconds: f64,
+    /// Requests that were measured, and those of warm-up and end too.
+    pub requests: u64,
+    pub requests_in_all: u64,
+    pub bytes: u64,
+    pub used: Usage,
+    pub latencies: Histogram<u64>,
+}
+
+impl Outcome {
+    pub fn us(&self, quantile: f64) -> f64 {
+        self.latencies.value_at_quantile(quantile) as f64 / 1e3
     }
-    let mut client = Client::connect(&arguments.bootstrap).map_err(|e| e.to_string())?;
-    let leaders =
-        client.leaders(&arguments.topic, arguments.partitions).map_err(|e| e.to_string())?;
+
+    pub fn cpu_seconds_per_gb(&self) -> f64 {
+        per(self.used.cpu_seconds, self.bytes, 1e9)
+    }
+
+    pub fn cpu_seconds_per_million(&self) -> f64 {
+        per(self.used.cpu_seconds, self.requests, 1e6)
+    }
+
+    pub fn write_amplification(&self) -> f64 {
+        per(self.used.written_bytes as f64, self.bytes, 1.0)
+    }
+}
+
+/// `amount` per `unit` of `count`.
+fn per(amount: f64, count: u64, unit: f64) -> f64 {
+    amount / (count.max(1) as f64 / unit)
+}
+
+/// Runs the load and prints the report.
+pub fn run(arguments: &RunArguments) -> Result<(), Fault> {
+    report(arguments, &measure(arguments)?);
+    Ok(())
+}
+
+/// Runs the load; a line per second on standard error says how it goes.
+pub fn measure(arguments: &RunArguments) -> Result<Outcome, Fault> {
+    let mut client = Client::connect(&arguments.bootstrap)?;
+    let leaders = client.leaders(&arguments.topic, arguments.partitions)?;
     let shared = Arc::new(Shared::default());
     let threads: Vec<_> = (0..arguments.connections)
         .map(|number| {
             let arguments = arguments.clone();
             let shared = Arc::clone(&shared);
             let leaders = leaders.clone();
-            std::thread::spawn(move || match arguments.mode.as_str() {
-                "fetch" => fetch(&arguments, &shared, &leaders, number),
-                _ => produce(&arguments, &shared, &leaders, number),
+            std::thread::spawn(move || {
+                // Only these threads: a broker started later must not inherit the pin.
+                if let Some(core) = arguments.core {
+                    core_affinity::set_for_current(core_affinity::CoreId { id: core });
+                }
+                let part = match arguments.mode.as_str() {
+                    "fetch" => fetch(&arguments, &shared, &leaders, number),
+                    _ => produce(&arguments, &shared, &leaders, number),
+                };
+                // One that fails ends all.
+                shared.over.store(true, Ordering::SeqCst);
+                part
             })
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(arguments.warm_up_seconds));
+    watch(&shared, arguments.warm_up_seconds, "warm-up");
     let pid = arguments.pid.unwrap_or(0);
     let before = Usage::of(pid);
     let begun = Instant::now();
     shared.measuring.store(true, Ordering::SeqCst);
-    std::thread::sleep(Duration::from_secs(arguments.seconds));
+    watch(&shared, arguments.seconds, &arguments.mode);
     shared.measuring.store(false, Ordering::SeqCst);
     let seconds = begun.elapsed().as_secs_f64();
     let used = Usage::of(pid).since(&before);
     shared.over.store(true, Ordering::SeqCst);
     let mut latencies = Histogram::<u64>::new(3)?;
     for thread in threads {
-        let part = thread.join().map_err(|_| "a connection's thread failed")?;
-        latencies.add(part.map_err(|fault| fault.to_string())?)?;
+        latencies.add(thread.join().map_err(|_| "a connection's thread failed")??)?;
     }
-    report(arguments, &shared, seconds, &used, &latencies);
-    Ok(())
+    let (requests, bytes) =
+        (shared.requests.load(Ordering::SeqCst), shared.bytes.load(Ordering::SeqCst));
+    let requests_in_all = shared.all.load(Ordering::SeqCst);
+    Ok(Outcome { seconds, requests, requests_in_all, bytes, used, latencies })
 }
 
-fn report(
-    arguments: &RunArguments,
-    shared: &Shared,
-    seconds: f64,
-    used: &Usage,
-    latencies: &Histogram<u64>,
-) {
-    let requests = shared.requests.load(Ordering::SeqCst);
-    let bytes = shared.bytes.load(Ordering::SeqCst);
-    let us = |quantile: f64| latencies.value_at_quantile(quantile) / 1_000;
-    let per_gb = used.cpu_seconds / (bytes as f64 / 1e9);
-    let per_million = used.cpu_seconds / (requests as f64 / 1e6);
-    let amplification = used.written_bytes as f64 / bytes.max(1) as f64;
+/// Waits, and says once a second what was done in it.
+fn watch(shared: &Shared, seconds: u64, name: &str) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut seen = shared.all.load(Ordering::Relaxed);
+    for second in 1..=seconds {
+        let tick = (end - Duration::from_secs(seconds - second)).min(end);
+        while Instant::now() < tick {
+            if shared.over.load(Ordering::SeqCst) {
+                return;
+            }
+            let left = tick.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+        let all = shared.all.load(Ordering::Relaxed);
+        eprintln!("{name} {second}/{seconds} s: {} requests/s", all - seen);
+        seen = all;
+    }
+}
+
+fn report(arguments: &RunArguments, outcome: &Outcome) {
     if arguments.json {
         let object = serde_json::json!({
             "mode": arguments.mode, "connections": arguments.connections,
             "in_flight": arguments.in_flight, "record_bytes": arguments.record_bytes,
             "records": arguments.records, "partitions": arguments.partitions,
-            "requests_per_second": requests as f64 / seconds,
-            "megabytes_per_second": bytes as f64 / seconds / 1e6,
-            "p50_us": us(0.5), "p99_us": us(0.99), "p999_us": us(0.999),
-            "broker_cpu_seconds_per_gb": per_gb,
-            "broker_cpu_seconds_per_million_requests": per_million,
-            "write_amplification": amplification,
-            "resident_bytes": used.resident_bytes,
+            "requests_per_second": outcome.requests as f64 / outcome.seconds,
+            "megabytes_per_second": outcome.bytes as f64 / outcome.seconds / 1e6,
+            "p50_us": outcome.us(0.5), "p99_us": outcome.us(0.99), "p999_us": outcome.us(0.999),
+            "broker_cpu_seconds_per_gb": outcome.cpu_seconds_per_gb(),
+            "broker_cpu_seconds_per_million_requests": outcome.cpu_seconds_per_million(),
+            "write_amplification": outcome.write_amplification(),
+            "resident_bytes": outcome.used.resident_bytes,
         });
         println!("{object}");
         return;
@@ -103,21 +157,21 @@ fn report(
         arguments.partitions
     );
     println!(
-        "  {:.0} requests/s, {:.1} MB/s, latency p50 {} us, p99 {} us, p99.9 {} us",
-        requests as f64 / seconds,
-        bytes as f64 / seconds / 1e6,
-        us(0.5),
-        us(0.99),
-        us(0.999)
+        "  {:.0} requests/s, {:.1} MB/s, latency p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
+        outcome.requests as f64 / outcome.seconds,
+        outcome.bytes as f64 / outcome.seconds / 1e6,
+        outcome.us(0.5),
+        outcome.us(0.99),
+        outcome.us(0.999)
     );
     println!(
         "  broker: {:.2} cores, {:.2} CPU-s per GB, {:.1} CPU-s per million requests, \
          {:.2} bytes written per byte, {} MiB resident",
-        used.cpu_seconds / seconds,
-        per_gb,
-        per_million,
-        amplification,
-        used.resident_bytes >> 20
+        outcome.used.cpu_seconds / outcome.seconds,
+        outcome.cpu_seconds_per_gb(),
+        outcome.cpu_seconds_per_million(),
+        outcome.write_amplification(),
+        outcome.used.resident_bytes >> 20
     );
 }
 
@@ -179,10 +233,18 @@ fn produce(
             client.send(&frames[next % frames.len()])?;
             next += 1;
         }
+        // Until the next request is due, an answer may come; not longer.
+        if interval.is_some()
+            && intended.len() < arguments.in_flight
+            && !client.readable_before(due)?
+        {
+            continue;
+        }
         let code = produce_error(client.receive()?, &arguments.topic);
         if code != 0 {
             return Err(format!("Produce was answered with error {code}").into());
         }
+        shared.all.fetch_add(1, Ordering::Relaxed);
         let sent = intended.pop_front().ok_or("an answer too many")?;
         if shared.measuring.load(Ordering::Relaxed) {
             histogram.record(sent.elapsed().as_nanos() as u64)?;
@@ -212,6 +274,7 @@ fn fetch(
         if code != 0 {
             return Err(format!("Fetch was answered with error {code}").into());
         }
+        shared.all.fetch_add(1, Ordering::Relaxed);
         if shared.measuring.load(Ordering::Relaxed) && !records.is_empty() {
             histogram.record(begun.elapsed().as_nanos() as u64)?;
             shared.requests.fetch_add(1, Ordering::Relaxed);

@@ -8,10 +8,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+mod broker;
 mod calibrate;
 mod client;
+mod first_column;
 mod load;
 mod measure;
+mod txn;
 
 /// Measures a machine and a broker.
 #[derive(Debug, Parser)]
@@ -31,6 +34,8 @@ enum Command {
     },
     /// Put load on a broker and report what it cost
     Run(RunArguments),
+    /// Take every figure of the first column of the targets, and say which are met
+    FirstColumn(first_column::FirstColumnArguments),
 }
 
 /// What load to put on which broker.
@@ -39,7 +44,7 @@ pub struct RunArguments {
     /// A broker of the cluster
     #[arg(long, default_value = "127.0.0.1:9092")]
     pub bootstrap: String,
-    /// Process to account CPU and I/O of; found by the port if not given
+    /// Process to account CPU and I/O of
     #[arg(long)]
     pub pid: Option<u32>,
     /// produce, or fetch what is there
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Calibrate { data_dir } => calibrate::run(&data_dir),
         Command::Run(arguments) => load::run(&arguments),
+        Command::FirstColumn(arguments) => first_column::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
