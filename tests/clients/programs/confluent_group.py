@@ -164,5 +164,6 @@ def main():
         {"produce": produce, "observe": observe}[word](*rest)
 
 
-PASSING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TRANSPORT}
+PASSING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}
+PASSING |= {KafkaError.COORDINATOR_NOT_AVAILABLE}
 main()
