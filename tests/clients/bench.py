@@ -1,7 +1,7 @@
 """What a program of the suite works with: the broker, a scratch directory and the real clients.
 
 Owns: command lines of the tools and where their output is kept. One `Bench` serves one program.
-Must never: join a consumer group, or let a tool run without a bound.
+Must never: join a consumer group by itself, or let a tool run without a bound.
 """
 
 import pathlib

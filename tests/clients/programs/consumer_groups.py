@@ -2,11 +2,13 @@
 
 Runs a broker of its own with short session timeouts. Three groups read one topic at one time: the
 classic protocol with an eager and with a cooperative assignor, and the newer one. A seeded
-choice starts members, stops them, kills them with SIGKILL and starts them again at once. At the
-end every group has to read up, leave, and pass group_checker.py.
+choice starts members, stops them, kills them with SIGKILL and starts them again at once. But for
+--quick the broker is killed and started again in the middle of it too. At the end every group has
+to read up, leave, and pass group_checker.py.
 """
 
 import random
+import subprocess
 import threading
 import time
 
@@ -19,18 +21,22 @@ from records import Mismatch
 
 def run(bench):
     """All groups at once; each has its own line of counts."""
-    peer = bench.new_peer(properties=PROPERTIES)
+    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
     peer.start()
     try:
         own = bench.on(peer)
         topic = own.topic("t", PARTITIONS)
         producer = Part(own, "producer", "produce", topic, str(RECORDS_A_SECOND))
         groups = [Group(own, topic, name, settings) for name, settings in GROUPS.items()]
-        seconds = 8 if bench.quick else 20
+        seconds = 6 if bench.quick else 20
         threads = [threading.Thread(target=one.live, args=(seconds,)) for one in groups]
         try:
             for thread in threads:
                 thread.start()
+            if not bench.quick:
+                time.sleep(seconds / 2)
+                peer.kill()
+                peer.start()
             for one in groups:
                 one.lived.wait()
             producer.stop()
@@ -53,20 +59,33 @@ class Part:
 
     def __init__(self, bench, name, word, *arguments):
         self.name = name
+        self.asked = False
         self.path = bench.scratch / f"{bench.name}-{name}.jsonl"
         command = [peer_cache.python_with_confluent_kafka(), PROGRAMS / "confluent_group.py"]
         command += [word, bench.peer.bootstrap, *arguments]
         self.child = processes.start(command, self.path, self.path.with_suffix(".err"))
 
     def stop(self):
-        """SIGTERM, once it listens to it; it has to end by itself."""
-        deadline = time.monotonic() + STOP_SECONDS
-        while not self.lines() and self.child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        code = processes.stop(self.child, STOP_SECONDS)
+        """SIGTERM, and it has to end by itself."""
+        self.ask_to_stop()
+        try:
+            code = self.child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = f"nothing after {STOP_SECONDS} s"
         if code != 0:
             text = self.path.with_suffix(".err").read_text(errors="replace").strip()
             raise Mismatch(f"{self.name} ended with {code}: {text[-300:]}")
+
+    def ask_to_stop(self):
+        """SIGTERM, once it listens to it, and only once: a Python that is ending does not."""
+        if self.asked:
+            return
+        self.asked = True
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self.lines() and self.child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self.child.poll() is None:
+            self.child.terminate()
 
     def lines(self):
         """What it has printed so far."""
@@ -137,6 +156,8 @@ class Group:
         deadline = time.monotonic() + READ_UP_SECONDS
         while group_checker.unread(produced + self.lines()) and time.monotonic() < deadline:
             time.sleep(0.2)
+        for member in self.members:
+            member.ask_to_stop()
         for member in self.members:
             member.stop()
         self.parts[0].stop()
