@@ -478,7 +478,7 @@ const REACHED: &[(&str, Reached)] = &[
     ("SEGMENT_WRITERS_MAX", Reached::Never("a race of five partitions with the disk")),
     ("READ_CHUNK_BYTES", Reached::By("a_client_that_reads_slowly_gets_everything")),
     ("READ_AHEAD_CHUNKS", Reached::By("a_client_that_reads_slowly_gets_everything")),
-    ("CHECKPOINT_INTERVAL_MS", Reached::Never("nothing but the default of a key")),
+    ("CHECKPOINT_LOOK_MS", Reached::Never("a time without work")),
     ("SPACE_CHECK_INTERVAL_MS", Reached::By(FULL_DISK)),
     ("PRODUCER_ID_BLOCK", Reached::Always),
     ("TXN_APPEND_RETRY_MS", Reached::Never("a time after a failed append")),

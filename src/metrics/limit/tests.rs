@@ -26,7 +26,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("VALIDATE_SLICE_BYTES", "the unit of one turn"),
     ("READ_CHUNK_BYTES", "the unit of one read"),
     ("READ_AHEAD_CHUNKS", "the unit of one read"),
-    ("CHECKPOINT_INTERVAL_MS", "a time"),
+    ("CHECKPOINT_LOOK_MS", "a time"),
     ("PRODUCER_ID_BLOCK", "a unit"),
     ("TXN_APPEND_RETRY_MS", "a time"),
     ("MARKER_RETRY_MS_MIN", "a time"),
