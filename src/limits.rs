@@ -118,8 +118,8 @@ pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
 /// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
 pub const READ_AHEAD_CHUNKS: u64 = 8;
 
-/// Time between two checkpoints of a shard that has something to write.
-pub const CHECKPOINT_INTERVAL_MS: u64 = 600_000;
+/// Pause between two looks for something to checkpoint, once the next one is due.
+pub const CHECKPOINT_LOOK_MS: u64 = 1_000;
 
 /// Time between two looks at a full disk.
 pub const SPACE_CHECK_INTERVAL_MS: u64 = 200;

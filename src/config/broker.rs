@@ -146,7 +146,8 @@ broker_keys! {
     /// Number of files in a ring.
     journal_ring_files: u32 = "journal.ring.files" Own Int Some("4"), Between(2, 64);
     /// Longest time between two checkpoints of a shard that has changes.
-    checkpoint_interval_ms: u64 = "checkpoint_interval_ms" Own Milliseconds Some("10min"), Any;
+    checkpoint_interval_ms: u64 = "checkpoint_interval_ms" Own Milliseconds Some("10min"),
+        AtLeast(1);
     /// Time in which a request that has begun to arrive must go on, and in which a client must take
     /// something of a response that waits for it; its connection is closed otherwise.
     connections_stall_ms: u64 = "connections.stall.ms" Own Milliseconds Some("30s"), AtLeast(1);

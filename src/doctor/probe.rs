@@ -146,7 +146,7 @@ fn wake() -> io::Result<Histogram<u64>> {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("sound bounds")
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("invariant: the bounds are sound")
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

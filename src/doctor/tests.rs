@@ -1,3 +1,5 @@
+//! One verdict after another, each by one change of a good host.
+
 use super::*;
 
 /// A host with nothing to mend.

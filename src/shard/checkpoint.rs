@@ -22,7 +22,7 @@ use crate::journal::image::{Image, OfflineRow, PartitionRow};
 use crate::journal::manifest;
 use crate::journal::replay::Start;
 use crate::journal::stranded::{self, StrandedEntry};
-use crate::limits::CHECKPOINT_INTERVAL_MS;
+use crate::limits::CHECKPOINT_LOOK_MS;
 use crate::log::producers::Producers;
 
 /// Requests for checkpoints, and news of them.
@@ -77,10 +77,11 @@ pub fn start(shard: &Rc<Shard>) {
     let shard = Rc::clone(shard);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(async move {
-        let mut due = shard.runtime.now().plus_ms(CHECKPOINT_INTERVAL_MS);
+        let interval_ms = shard.context.config.checkpoint_interval_ms;
+        let mut due = shard.runtime.now().plus_ms(interval_ms);
         loop {
             wait_until_due(&shard, due).await;
-            due = shard.runtime.now().plus_ms(CHECKPOINT_INTERVAL_MS);
+            due = shard.runtime.now().plus_ms(interval_ms);
             let covers = shard.checkpoints.requested.get();
             if let Err(error) = take(&shard, false).await {
                 shard.storage_failed("a checkpoint failed", &error);
@@ -104,7 +105,9 @@ async fn wait_until_due(shard: &Rc<Shard>, due: Monotonic) {
         {
             return;
         }
-        let next = due.max(shard.runtime.now().plus_ms(1_000));
+        // When it is due and nothing is dirty, somebody has to look again.
+        let now = shard.runtime.now();
+        let next = if now < due { due } else { now.plus_ms(CHECKPOINT_LOOK_MS) };
         let timer = shard.runtime.sleep_until(next);
         futures_lite::future::or(checkpoints.request.wait(seen), timer).await;
     }

@@ -149,11 +149,7 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(body.read()?),
         Api::AddOffsetsToTxn => Request::AddOffsetsToTxn(body.read()?),
         Api::EndTxn => Request::EndTxn(body.read()?),
-        Api::WriteTxnMarkers => {
-            check(api, version, &body.bytes)?;
-            let request = txn_markers::decode(version, &body.bytes);
-            Request::WriteTxnMarkers(request.ok_or_else(not_utf8)?)
-        }
+        Api::WriteTxnMarkers => Request::WriteTxnMarkers(markers(&body)?),
         Api::TxnOffsetCommit => Request::TxnOffsetCommit(Box::new(body.read()?)),
         Api::DescribeAcls => Request::DescribeAcls(body.read()?),
         Api::CreateAcls => Request::CreateAcls(body.read()?),
@@ -189,6 +185,11 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
         Api::ListConfigResources => Request::ListConfigResources(body.read()?),
         Api::DescribeTopicPartitions => Request::DescribeTopicPartitions(body.read()?),
     })
+}
+
+fn markers(body: &Body) -> Result<WriteTxnMarkersRequest, DecodeFault> {
+    check(body.api, body.version, &body.bytes)?;
+    txn_markers::decode(body.version, &body.bytes).ok_or_else(not_utf8)
 }
 
 fn not_utf8() -> DecodeFault {

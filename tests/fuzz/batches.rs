@@ -192,7 +192,7 @@ fn records_of_random_bytes() {
             let mut used = 0;
             for record in Records::new(bytes, count).map_while(Result::ok) {
                 used += 1;
-                let _ = record.headers.clone().count();
+                let _ = record.headers.count();
             }
             assert!(used <= bytes.len());
             let _ = Record::read(bytes);

@@ -39,7 +39,7 @@ impl<'a> Choices<'a> {
     }
 
     pub fn chance(&mut self, one_in: u8) -> bool {
-        self.byte() % one_in == 0
+        self.byte().is_multiple_of(one_in)
     }
 
     pub fn bytes(&mut self, most: usize) -> Vec<u8> {

@@ -203,7 +203,7 @@ fn the_other_kinds_of_resources() {
             (0, Some(""), 16, "metrics", 3),
             (0, Some(""), 16, "nothing", 3),
             (42, Some(unnamed), 16, "", 0),
-            (0, Some(""), 32, "g", 2),
+            (0, Some(""), 32, "g", 3),
             (42, Some("Group name must not be empty"), 32, "", 0),
         ]
     );

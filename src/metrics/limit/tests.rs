@@ -26,7 +26,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("VALIDATE_SLICE_BYTES", "the unit of one turn"),
     ("READ_CHUNK_BYTES", "the unit of one read"),
     ("READ_AHEAD_CHUNKS", "the unit of one read"),
-    ("CHECKPOINT_INTERVAL_MS", "a time"),
+    ("CHECKPOINT_LOOK_MS", "a time"),
     ("PRODUCER_ID_BLOCK", "a unit"),
     ("TXN_APPEND_RETRY_MS", "a time"),
     ("MARKER_RETRY_MS_MIN", "a time"),
@@ -48,7 +48,8 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("MAILBOX_CONTROL_MAX", "a credit that nobody asks for yet"),
     ("OPEN_FILES_COMFORTABLE", "of a start, which warns"),
     ("DRAIN_MS", "of a stop, which ends the counters too"),
-    ("OFFSETS_LOAD_BYTES", "the unit of one read"),
+    ("REGEX_BYTES_MAX", "refused like a malformed expression, and counted by its code"),
+    ("REGEX_NAMES_PER_TURN_MAX", "the unit of one turn"),
     ("CONCURRENT_TRANSACTIONS_RETRY_MS", "a time"),
 ];
 

@@ -1,6 +1,7 @@
 //! Subscriptions by regular expression.
 
 use super::*;
+use crate::limits::REGEX_BYTES_MAX;
 
 fn by_regex(member: &str, regex: &str) -> Heartbeat {
     Heartbeat { topic_names: None, topic_regex: Some(regex.into()), ..join(member, &[]) }
@@ -98,4 +99,13 @@ fn the_syntax_is_that_of_re2() {
     check("\\pL+\\d", &["a1"], &["11"]);
     check("(?i)AB", &["ab"], &["a"]);
     check("orders-(?P<x>eu|us)\\.v[0-9]{1,2}", &["orders-eu.v12"], &["orders-eu-v1"]);
+}
+
+#[test]
+fn an_expression_that_compiles_to_too_much_is_refused() {
+    let large = |repeats: usize| format!("\\pL{{{repeats}}}");
+    assert!(regex::compile(&large(1)).is_ok());
+    let greedy = format!("({}){{{}}}", large(1_000), REGEX_BYTES_MAX / 16_384);
+    let refused = regex::compile(&greedy).expect_err("refused");
+    assert_eq!(refused, "expression is too large");
 }
