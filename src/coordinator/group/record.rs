@@ -324,18 +324,23 @@ mod tests {
     const OFFSET: &[u8] = b"\0\0\0\0\0\0\0\x05";
     const COMMIT_MS: &[u8] = b"\0\0\0\0\0\0\0\x09";
 
+    /// A value is read as `record`, written the same if it is of the version `written`, and
+    /// refused when it is cut short.
+    pub(super) fn check_value(key: &[u8], record: &GroupRecord, value: &[u8], written: bool) {
+        assert_eq!(GroupRecord::decode(key, Some(value)), Ok(record.clone()));
+        if written {
+            assert_eq!(record.encode(), (key.to_vec(), Some(value.to_vec())));
+        }
+        for length in 0..value.len() {
+            let cut = GroupRecord::decode(key, Some(&value[..length]));
+            assert_eq!(cut, Err(RecordFault::Truncated), "value cut at {length}");
+        }
+    }
+
     /// The layout of Kafka's `OffsetCommitValue`, written by hand.
     fn check(expected: &OffsetValue, parts: &[&[u8]], written: bool) {
-        let bytes = parts.concat();
         let record = GroupRecord::Offset(key(), Some(expected.clone()));
-        assert_eq!(GroupRecord::decode(KEY, Some(&bytes)), Ok(record.clone()));
-        if written {
-            assert_eq!(record.encode(), (KEY.to_vec(), Some(bytes.clone())));
-        }
-        for length in 0..bytes.len() {
-            let cut = GroupRecord::decode(KEY, Some(&bytes[..length]));
-            assert_eq!(cut, Err(RecordFault::Truncated), "at {length}");
-        }
+        check_value(KEY, &record, &parts.concat(), written);
     }
 
     #[test]

@@ -183,6 +183,7 @@ const WITH_INSTANCE: i16 = 3;
 mod tests {
     use super::*;
     use crate::coordinator::group::record::GroupRecord;
+    use crate::coordinator::group::record::tests::check_value;
     use proptest::prelude::*;
 
     const KEY: &[u8] = b"\0\x02\0\x01g";
@@ -208,16 +209,8 @@ mod tests {
     }
 
     fn check(expected: &ClassicMetadata, parts: &[&[u8]], written: bool) {
-        let bytes = parts.concat();
         let record = GroupRecord::Classic("g".into(), Arc::new(expected.clone()));
-        assert_eq!(GroupRecord::decode(KEY, Some(&bytes)), Ok(record.clone()));
-        if written {
-            assert_eq!(record.encode(), (KEY.to_vec(), Some(bytes.clone())));
-        }
-        for length in 0..bytes.len() {
-            let cut = GroupRecord::decode(KEY, Some(&bytes[..length]));
-            assert_eq!(cut, Err(RecordFault::Truncated), "at {length}");
-        }
+        check_value(KEY, &record, &parts.concat(), written);
     }
 
     /// The layout of Kafka's `GroupMetadataValue`, written by hand.
