@@ -10,16 +10,7 @@ committed offsets never go back, and nothing is committed that nobody has read.
 Must never: take a count for a proof, or pass over a line that it does not know.
 """
 
-import json
-
 from records import Mismatch
-
-
-def read(path):
-    """Lines of a file. A killed process may leave its last one half written."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    whole = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
 
 def check(lines, ends_everywhere=True):
