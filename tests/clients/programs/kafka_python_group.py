@@ -26,7 +26,7 @@ class Member(ConsumerRebalanceListener):
         bootstrap, self.topic, name, settings = arguments(words)
         self.life = Life(name)
         self.owned = set()
-        self.consumer = KafkaConsumer(
+        self.consumer = self.connect(
             bootstrap_servers=bootstrap.split(","),
             client_id=name,
             group_id=settings["group.id"],
@@ -35,7 +35,17 @@ class Member(ConsumerRebalanceListener):
             partition_assignment_strategy=[ASSIGNORS[settings["partition.assignment.strategy"]]],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            # Not half a minute: the session would be over before it asks for the broker again.
+            reconnect_backoff_max_ms=500,
         )
+
+    def connect(self, **options):
+        """Again and again: the client gives up when no broker is there."""
+        while True:
+            try:
+                return KafkaConsumer(**options)
+            except KafkaError as error:
+                self.life.error(repr(error))
 
     def run(self):
         """Until SIGTERM."""

@@ -66,6 +66,18 @@ const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary }) => 
   }
 }
 
+// Before it runs, the client gives up soon when no broker is there.
+const patiently = async (action) => {
+  for (;;) {
+    try {
+      return await action()
+    } catch (error) {
+      if (!error.retriable && error.name !== 'KafkaJSNumberOfRetriesExceeded') throw error
+      say('error', { member, code: error.name })
+    }
+  }
+}
+
 const main = async () => {
   say('started', {})
   const kafka = new Kafka({
@@ -98,8 +110,8 @@ const main = async () => {
     say('closed', { member })
     process.exit(0)
   })
-  await consumer.connect()
-  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await patiently(() => consumer.connect())
+  await patiently(() => consumer.subscribe({ topics: [topic], fromBeginning: true }))
   await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })
 }
 
