@@ -102,13 +102,15 @@ class Group:
 
     def __init__(self, bench, topic, name, flavour, size):
         self.bench, self.topic, self.name, self.flavour = bench, topic, name, flavour
-        self.most = max(2, size.members // flavour.together)
+        self.fewest = -(-size.fewest // flavour.together)
+        self.most = max(2, size.most // flavour.together)
         self.pauses = [flavour.pace * seconds for seconds in size.pauses]
         self.random = random.Random(f"{SEED} {name}")
         self.parts, self.alive, self.killed = [], [], []
         self.fault = None
         self.lived, self.over = threading.Event(), threading.Event()
-        self.join()
+        for _ in range(self.fewest):
+            self.join()
 
     def join(self):
         """One more process with members."""
@@ -129,8 +131,6 @@ class Group:
                 time.sleep(self.random.uniform(*self.pauses))
                 self.parts[-1].wait_for("started")
                 self.act()
-            if not self.alive:
-                self.join()
         except Exception as fault:  # Of a thread: told by the one who waits for it.
             self.fault = fault
         self.lived.set()
@@ -138,7 +138,7 @@ class Group:
 
     def act(self):
         """Join, leave, crash, or leave or crash and come back at once."""
-        if len(self.alive) < 2 or (len(self.alive) < self.most and self.random.random() < 0.6):
+        if len(self.alive) < self.most and self.random.random() < 0.6:
             self.join()
             return
         part = self.alive.pop(self.random.randrange(len(self.alive)))
@@ -146,7 +146,7 @@ class Group:
             self.killed += part.kill()
         else:
             part.stop()
-        if self.random.random() < 0.5:
+        if len(self.alive) < self.fewest or self.random.random() < 0.5:
             self.join()
 
     def leave(self):

@@ -10,11 +10,14 @@ of a few members each; the whole takes five minutes.
 
 import dataclasses
 import os
+import sys
 import threading
 import time
 
 import group_checker
 import group_life
+import processes
+from bench import PROGRAMS
 from group_life import Flavour, Group, Part
 from records import Mismatch
 
@@ -22,6 +25,8 @@ from records import Mismatch
 def run(bench):
     """All waves on one broker; each group has its own line of counts."""
     size = QUICK if bench.quick else FULL
+    own_tests = [sys.executable, PROGRAMS.parent / "test_group_checker.py"]
+    processes.run(own_tests, 60, bench.log_path)  # A checker that cannot fail proves nothing.
     for flavour in FLAVOURS.values():
         flavour.command()  # Installed before anything is started.
     peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
@@ -59,7 +64,7 @@ class Wave:
         """The counts of each group, as text."""
         try:
             for group in self.groups:
-                group.parts[0].wait_for("assigned")
+                group.parts[0].wait_for("assigned")  # From here on time counts.
             for group in self.groups:
                 threading.Thread(target=group.live, args=(self.size.seconds,)).start()
             for _ in range(self.size.kills):
@@ -107,19 +112,20 @@ class Wave:
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How long, and how much at a time."""
+    """How long, and how much at a time; members of each group, and the pauses between deeds."""
 
     waves: int
     seconds: float
     kills: int
-    members: int
+    fewest: int
+    most: int
     partitions: int
     records_a_second: int
     pauses: tuple
 
 
-QUICK = Size(1, 16, 1, 5, 6, 100, (0.5, 2.5))
-FULL = Size(4, 72, 2, 12, 16, 200, (0.5, 3))
+QUICK = Size(1, 20, 1, 2, 5, 6, 100, (0.5, 2.5))
+FULL = Size(4, 72, 2, 5, 20, 16, 200, (0.3, 2))
 READ_UP_SECONDS = 60
 ONLY = "RINGLOG_GROUP_FLAVOURS"  # The names of some, with commas between them.
 CLASSIC = ["session.timeout.ms=6000", "heartbeat.interval.ms=500"]
