@@ -159,12 +159,12 @@ class Group:
         except Mismatch as fault:
             self.fault = self.fault or fault
 
-    def check(self, others):
+    def check(self, others, session_seconds):
         """The counts as text. `others` are the lines of those who are no members."""
         if self.fault is not None:
             raise Mismatch(f"{self.name}: {self.fault}") from self.fault
         try:
-            counts = group_checker.check(others + self.lines())
+            counts = group_checker.check(others + self.lines(), session_seconds)
         except Mismatch as fault:
             raise Mismatch(f"{self.name}: {fault}") from fault
         named = ", ".join(f"{count} {name}" for name, count in counts.items() if count)

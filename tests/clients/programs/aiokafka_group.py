@@ -97,7 +97,12 @@ class Member(ConsumerRebalanceListener):
                 return
             await self.commit()
             self.owned = []
-            self.life.revoked([one.partition for one in revoked])
+            places = [one.partition for one in revoked]
+            # The client calls no other name when the group does not know it any more.
+            if self.consumer._coordinator.member_id:
+                self.life.revoked(places)
+            else:
+                self.life.lost(places)
 
     async def commit(self):
         """What has been read; asks and waits. One at a time."""

@@ -53,6 +53,7 @@ class Wave:
         self.topic = bench.topic(f"t{number}", size.partitions)
         self.producer = self.helper(f"producer-{number}", "produce", str(size.records_a_second))
         self.observer = self.helper(f"observer-{number}", "observe", *names)
+        self.away = []
         self.groups = [Group(bench, self.topic, name, FLAVOURS[name], size) for name in names]
 
     def helper(self, name, word, *words):
@@ -69,8 +70,10 @@ class Wave:
                 threading.Thread(target=group.live, args=(self.size.seconds,)).start()
             for _ in range(self.size.kills):
                 time.sleep(self.size.seconds / (self.size.kills + 1))
+                since = time.monotonic_ns()
                 self.bench.peer.kill()
                 self.bench.peer.start()
+                self.away.append({"event": "away", "since": since, "ns": time.monotonic_ns()})
             for group in self.groups:
                 group.lived.wait()
             self.producer.stop()
@@ -81,7 +84,7 @@ class Wave:
             for thread in threads:
                 thread.join()
             self.observer.stop()
-            return [group.check(self.others(group)) for group in self.groups]
+            return [group.check(self.others(group), SESSION_SECONDS) for group in self.groups]
         finally:
             parts = [part for group in self.groups for part in group.parts]
             for part in [self.producer, self.observer, *parts]:
@@ -107,7 +110,7 @@ class Wave:
     def others(self, group):
         """What was produced, and what was seen of this group."""
         seen = [line for line in self.observer.lines() if line.get("group") == group.name]
-        return self.producer.lines() + seen
+        return self.producer.lines() + seen + self.away
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +131,8 @@ QUICK = Size(1, 20, 1, 2, 5, 6, 100, (0.5, 2.5))
 FULL = Size(4, 72, 2, 5, 20, 16, 200, (0.3, 2))
 READ_UP_SECONDS = 60
 ONLY = "RINGLOG_GROUP_FLAVOURS"  # The names of some, with commas between them.
-CLASSIC = ["session.timeout.ms=6000", "heartbeat.interval.ms=500"]
+SESSION_SECONDS = 6
+CLASSIC = [f"session.timeout.ms={SESSION_SECONDS * 1000}", "heartbeat.interval.ms=500"]
 EAGER = [*CLASSIC, "partition.assignment.strategy=range"]
 COOPERATIVE = [*CLASSIC, "partition.assignment.strategy=cooperative-sticky"]
 JAVA = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
@@ -153,7 +157,7 @@ PROPERTIES = {
     "group.min.session.timeout.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "2000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": str(SESSION_SECONDS * 1000),
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "500",
 }

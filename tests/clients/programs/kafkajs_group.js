@@ -1,19 +1,24 @@
 // A member of a consumer group over kafkajs, in the lines that group_checker.py reads: node
 // kafkajs_group.js BOOTSTRAP TOPIC NAME SETTING... until SIGTERM, then it leaves.
 //
-// kafkajs calls nobody before it gives its partitions up. Its log does: it names each request at
+// kafkajs calls nobody before it gives its partitions up. Its log tells: it names each request at
 // the moment it is written, and by then no handler runs any more. So `revoked` is printed as
-// JoinGroup or LeaveGroup goes out, or a crash is told. What a handler has read is committed before
-// it returns.
+// JoinGroup or LeaveGroup goes out, or a crash is told. A JoinGroup that got no answer, because the
+// connection broke, is not tried again at once: the client first fetches by the assignment that it
+// had. It is a member still, so that is told as what it is, an assignment, and has to keep the rules
+// of one. What a handler has read is committed before it returns.
+// Told that the group does not know it, the client throws away its member id: that is `lost`.
 'use strict'
 const fs = require('fs')
 const { Kafka, PartitionAssigners, logLevel } = require('kafkajs')
 
 const [bootstrap, topic, member, ...words] = process.argv.slice(2)
 const settings = Object.fromEntries(words.map((word) => word.split(/=(.*)/)))
+const UNKNOWN = /^The coordinator is not aware of this member/
 const GIVES_UP = /^(Request (JoinGroup|LeaveGroup)\(|Crash: )/
 
 let owned = []
+let before = [] // What it fetches by when it starts to fetch and has not joined again.
 let leaving = false
 let working = Promise.resolve()
 
@@ -28,8 +33,17 @@ const giveUp = (event) => {
   owned = []
 }
 
-const logCreator = () => ({ log }) => {
+const own = (partitions) => {
+  owned = before = partitions
+  say('assigned', { member, p: owned })
+}
+
+const logCreator = () => ({ namespace, log }) => {
+  if (UNKNOWN.test(log.message)) giveUp('lost')
   if (GIVES_UP.test(log.message)) giveUp('revoked')
+  if (/^(Request Leave|Crash: )/.test(log.message)) before = []
+  const fetches = namespace === 'FetchManager' && log.message === 'Starting...'
+  if (fetches && owned.length < before.length && !leaving) own(before)
 }
 
 const commit = async (consumer, offsets) => {
@@ -99,8 +113,7 @@ const main = async () => {
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     if (leaving) return
     giveUp('lost')
-    owned = payload.memberAssignment[topic] || []
-    say('assigned', { member, p: owned })
+    own(payload.memberAssignment[topic] || [])
   })
   process.on('SIGTERM', async () => {
     leaving = true
