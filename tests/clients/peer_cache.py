@@ -1,8 +1,8 @@
 """Where the real programs live, and how they get there.
 
-Owns: a cache directory outside the work tree with Apache Kafka's jars (Maven), a Python
-environment for each of confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs
-over franz-go (go) and kcat from the system's packages (apt).
+Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect and Streams among
+them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
+kafkajs (npm), programs over franz-go (go) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -48,14 +48,16 @@ def one_at_a_time(install):
 @one_at_a_time
 def kafka_class_path():
     """Installs Apache Kafka if needed; the JVM class path of its jars."""
-    home = root() / f"kafka-{KAFKA_VERSION}"
+    # Each list of jars has a directory of its own: other checkouts may be running theirs.
+    stamp = hashlib.sha256(POM.encode()).hexdigest()
+    home = root() / f"kafka-{KAFKA_VERSION}-{stamp[:8]}"
     libs = home / "libs"
-    if install_needed(home, KAFKA_VERSION + SLF4J_VERSION):
+    if install_needed(home, stamp):
         need("java")
         (home / "pom.xml").write_text(POM)
         command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]
         step(need("mvn"), command[1:] + [f"-DoutputDirectory={libs}"], cwd=home)
-        installed(home, KAFKA_VERSION + SLF4J_VERSION)
+        installed(home, stamp)
     return f"{libs}/*"
 
 
@@ -187,6 +189,12 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{KAFKA_VERSION}</version><classifier>test</classifier></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-api</artifactId>
       <version>{SLF4J_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
