@@ -112,9 +112,6 @@ pub const SEGMENT_WRITERS_MAX: usize = 4;
 /// Segment files one shard keeps open; the least recently used is closed beyond it.
 pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
 
-/// Pause before the removal of a segment is tried again that no image allows.
-pub const REMOVAL_RETRY_MS: u64 = 60_000;
-
 /// Partitions that retention looks at before others have their turn.
 pub const RETENTION_SLICE: usize = 64;
 

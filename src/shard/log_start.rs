@@ -28,15 +28,17 @@ pub async fn delete_records(
     for part in parts {
         moved.push(delete_below(shard, &part).await);
     }
-    let newest = moved.iter().flatten().map(|moved| moved.durable_at).max().unwrap_or_default();
+    let newest = moved.iter().flatten().map(|(_, moved)| moved.durable_at).max();
     // What was durable before the journal failed is true all the same.
-    let _ = shard.durable(newest).await;
+    let _ = shard.durable(newest.unwrap_or_default()).await;
     let through = shard.journal.durable_through();
     let answers = moved.into_iter().map(|moved| {
-        let moved = moved?;
+        let (partition, moved) = moved?;
         if moved.durable_at > through {
             return Err(ErrorCode::KafkaStorageError);
         }
+        // Who is answered must find it so, whichever task is woken first.
+        show(&partition, moved.start);
         Ok(moved.start)
     });
     answers.collect()
@@ -51,7 +53,10 @@ pub struct Moved {
     pub durable_at: JournalSequence,
 }
 
-async fn delete_below(shard: &Rc<Shard>, part: &DeleteRecordsPart) -> Result<Moved, ErrorCode> {
+async fn delete_below(
+    shard: &Rc<Shard>,
+    part: &DeleteRecordsPart,
+) -> Result<(Rc<Partition>, Moved), ErrorCode> {
     loop {
         let partition =
             shard.partition(part.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
@@ -65,7 +70,7 @@ async fn delete_below(shard: &Rc<Shard>, part: &DeleteRecordsPart) -> Result<Mov
             offset => offset,
         };
         if let Some(moved) = advance(shard, &partition, offset)? {
-            return Ok(moved);
+            return Ok((partition, moved));
         }
         wait_for_control_room(shard).await?;
     }

@@ -19,7 +19,6 @@ use super::partition::{Availability, Partition};
 use super::write_behind;
 use crate::ids::Offset;
 use crate::io::Monotonic;
-use crate::limits::REMOVAL_RETRY_MS;
 use crate::log::layout::SegmentFile;
 use crate::log::segments::TakenSegment;
 
@@ -55,11 +54,10 @@ impl Removals {
         self.waiting.borrow().first_key_value().map(|((due, _), _)| *due)
     }
 
-    fn take_due(&self, now: Monotonic) -> Option<(Monotonic, Removal)> {
+    fn take_due(&self, now: Monotonic) -> Option<Removal> {
         let mut waiting = self.waiting.borrow_mut();
         let first = waiting.first_entry().filter(|first| first.key().0 <= now)?;
-        let ((due, _), removal) = first.remove_entry();
-        Some((due, removal))
+        Some(first.remove())
     }
 }
 
@@ -87,17 +85,16 @@ pub fn start(shard: &Rc<Shard>) {
     runtime.spawn(Box::pin(async move {
         while !shard.is_stopping() {
             let seen = shard.removals.added.generation();
-            if let Some((due, removal)) = shard.removals.take_due(shard.runtime.now()) {
+            if let Some(removal) = shard.removals.take_due(shard.runtime.now()) {
                 if !removal.is_imaged() {
                     // One image for all that are due.
                     if shard.checkpoints.request_and_wait().await.is_err() {
                         return;
                     }
                 }
-                match removal.is_imaged() {
-                    true => remove(&shard, &removal).await,
-                    // Its partition cannot be written; the next start may know more.
-                    false => shard.removals.add(due.plus_ms(REMOVAL_RETRY_MS), removal),
+                // Otherwise its partition has gone offline: the next start knows what to do.
+                if removal.is_imaged() {
+                    remove(&shard, &removal).await;
                 }
                 continue;
             }
@@ -116,7 +113,7 @@ pub fn start(shard: &Rc<Shard>) {
 
 /// Removes at a stop, after the last image, what would have had its delay.
 pub async fn finish(shard: &Rc<Shard>) {
-    while let Some((_, removal)) = shard.removals.take_due(Monotonic(u64::MAX)) {
+    while let Some(removal) = shard.removals.take_due(Monotonic(u64::MAX)) {
         if removal.is_imaged() {
             remove(shard, &removal).await;
         }

@@ -30,7 +30,7 @@ struct Known {
 #[test]
 fn starts_never_move_back_by_kill_9() {
     let arguments = [
-        &["--shards", "2", "--memory", "64MiB", "--set", "journal.ring.bytes=2MiB"][..],
+        &["--shards", "2", "--memory", "64MiB", "--set", "journal.ring.bytes=8MiB"][..],
         &["--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=5"],
     ];
     let mut broker = Broker::start(&arguments.concat());

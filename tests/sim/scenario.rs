@@ -316,7 +316,7 @@ impl Machine {
     }
 
     /// How many segments each partition has on the disk.
-    fn logs_on_disk(&self, cluster: &Rc<Cluster>) -> BTreeMap<TopicPartition, usize> {
+    pub fn logs_on_disk(&self, cluster: &Rc<Cluster>) -> BTreeMap<TopicPartition, usize> {
         let medium = self.disk.medium();
         let mut logs = BTreeMap::new();
         for partition in cluster.shards.iter().flat_map(|shard| shard.partitions()) {

@@ -1,4 +1,4 @@
-//! Where logs start, as clients were told: a start never moves back, over a crash neither, and moves
+//! Where logs start, as clients were told: it never moves back, over a crash neither, and moves
 //! no further than somebody asked for, unless the topic's settings delete by themselves.
 //!
 //! Owns the requests to delete records, and what their answers promise: once answered, nobody reads
@@ -8,12 +8,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ringlog::error_code::ErrorCode;
-use ringlog::ids::{Offset, TopicPartition};
+use ringlog::ids::{Offset, ShardId, TopicId, TopicPartition};
+use ringlog::limits::RETENTION_SLICE;
+use ringlog::metadata::topics::CreateTopic;
 use ringlog::shard::Shard;
-use ringlog::shard::message::{DeleteRecordsPart, Operation, Reply};
+use ringlog::shard::message::{
+    CatalogChange, CatalogOutcome, DeleteRecordsPart, Operation, Reply,
+};
 
 use crate::clients::Client;
 use crate::machine::Cluster;
+use crate::oracle::partition;
+use crate::scenario::Machine;
 
 /// The starts that clients know.
 #[derive(Clone, Default, Debug)]
@@ -147,3 +153,65 @@ pub fn check_files(
 }
 
 const LONG_MS: i64 = 1_000_000;
+
+/// More partitions than retention looks at in one go, all of which lose everything, the segments
+/// that are written to included; their files go, and what is appended then stays.
+#[test]
+fn all_partitions_are_looked_at() {
+    let mut machine = Machine::new(7);
+    let cluster = machine.boot().expect("a boot");
+    let mut client = machine.client(&cluster);
+    let shards = cluster.shards.clone();
+    let partitions = RETENTION_SLICE * shards.len() + 7;
+    let done = machine.world.run_until(async move {
+        let front = &shards[0];
+        let configs = [("retention.ms", "1"), ("file.delete.delay.ms", "0")];
+        let id = create_with(front, partitions, &configs).await;
+        let all: Vec<_> = (0..partitions as i32).map(|index| partition(id, index)).collect();
+        for &tp in &all {
+            client.append_one(front, tp).await.expect("an append");
+        }
+        loop {
+            let mut gone = 0;
+            for shard in &shards {
+                for partition in shard.partitions_of(id) {
+                    let log = partition.log.borrow();
+                    let empty = partition.segments.borrow().bases().next().is_none();
+                    gone += usize::from(log.log_start() == log.next_offset() && empty);
+                }
+            }
+            let removed = shards.iter().all(|shard| shard.removals.count() == 0);
+            if gone == partitions && removed {
+                return shards.iter().map(|shard| shard.metrics.segments_deleted.get()).sum::<u64>();
+            }
+            let next = front.runtime.now().plus_ms(10);
+            front.runtime.sleep_until(next).await;
+        }
+    });
+    assert_eq!(done.expect("it comes to an end"), partitions as u64);
+    let logs = machine.logs_on_disk(&cluster);
+    assert_eq!(logs.values().sum::<usize>(), 0);
+}
+
+async fn create_with(
+    front: &Rc<Shard>,
+    partitions: usize,
+    configs: &[(&str, &str)],
+) -> TopicId {
+    let config = |(name, value): &(&str, &str)| ((*name).to_owned(), Some((*value).to_owned()));
+    let topic = CreateTopic {
+        name: "many".to_owned(),
+        num_partitions: partitions as i32,
+        replication_factor: 1,
+        assignments: Vec::new(),
+        configs: configs.iter().map(config).collect(),
+    };
+    let change =
+        CatalogChange::CreateTopics { topics: vec![topic], validate_only: false, automatic: false };
+    match front.ask(ShardId(0), Operation::Catalog(change)).await {
+        Reply::Catalog(CatalogOutcome::Created(results)) => {
+            results[0].as_ref().expect("a topic").id
+        }
+        other => panic!("creating a topic was answered with {other:?}"),
+    }
+}
