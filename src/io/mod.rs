@@ -27,6 +27,7 @@ pub mod file;
 pub mod listener;
 pub mod lock;
 pub mod mailbox;
+pub mod process;
 pub mod stream;
 
 /// A boxed single-threaded future: what the seams return.
