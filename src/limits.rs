@@ -265,6 +265,10 @@ pub const METRICS_TOPICS_MAX: usize = 1_000;
 /// Partitions of one shard that metrics tell of one by one.
 pub const METRICS_PARTITIONS_MAX: usize = 10_000;
 
+/// Committed offsets, and groups, of one shard that a scrape tells of; groups beyond it are left
+/// out whole, and counted.
+pub const METRICS_GROUP_OFFSETS_MAX: usize = 10_000;
+
 /// Connections to the metrics endpoint at once; further ones are closed.
 pub const HTTP_CONNECTIONS_MAX: usize = 16;
 

@@ -159,6 +159,17 @@ families! {
     LATE_TRANSACTIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount" Gauge,
         "Partitions whose oldest transaction is open for longer than transaction.max.timeout.ms \
          and five minutes.";
+    GROUP_MEMBERS = "kafka_consumergroup_members" Gauge, "Members of a group.";
+    GROUP_OFFSET = "kafka_consumergroup_current_offset" Gauge,
+        "Offset that a group has committed.";
+    GROUP_OFFSET_SUM = "kafka_consumergroup_current_offset_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_LAG = "kafka_consumergroup_lag" Gauge,
+        "Offsets from the committed one to the high watermark; at least 0.";
+    GROUP_LAG_SUM = "kafka_consumergroup_lag_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_OFFSETS_LEFT_OUT = "ringlog_consumergroup_offsets_left_out" Gauge,
+        "Committed offsets that this scrape leaves out, because there are too many.";
     PROCESS_CPU = "process_cpu_seconds_total" CounterSeconds,
         "Processor time of the process, in user and kernel.";
     PROCESS_RESIDENT = "process_resident_memory_bytes" Gauge, "Resident memory of the process.";

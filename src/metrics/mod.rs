@@ -10,6 +10,7 @@ pub mod exposition;
 pub mod families;
 pub mod histogram;
 pub mod http;
+pub mod lag;
 pub mod limit;
 pub mod requests;
 pub mod stages;

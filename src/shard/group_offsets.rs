@@ -40,6 +40,7 @@ pub mod admin;
 mod consumers;
 mod load;
 pub mod members;
+pub mod progress;
 mod timers;
 
 use members::{Remote, Tickets};

@@ -21,10 +21,10 @@ use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
-use crate::metrics::Samples;
 use crate::shard::group_offsets::admin::{AdminReply, AdminRequest};
 use crate::shard::group_offsets::members::MemberRequest;
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
+use crate::shard::scrape::Scraped;
 use crate::wire::gather::DivergingEpoch;
 
 /// One message.
@@ -150,7 +150,7 @@ pub enum Reply {
     /// To [`Operation::LogSizes`], one per partition.
     LogSizes(Vec<LogSize>),
     /// To [`Operation::Metrics`].
-    Metrics(Box<Samples>),
+    Metrics(Box<Scraped>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.

@@ -15,6 +15,7 @@ pub mod classic;
 pub mod consumer;
 pub mod offsets;
 pub mod outcome;
+pub mod progress;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
