@@ -1,8 +1,8 @@
 """librdkafka consumer groups whose members come, go, crash and are bounced while records arrive.
 
-Runs a broker of its own with short session timeouts. Three groups read one topic at one time: the
-classic protocol with an eager and with a cooperative assignor, and the newer one. A seeded
-choice starts members, stops them, kills them with SIGKILL and starts them again at once. But for
+Runs a broker of its own with short session timeouts. Four groups read one topic at one time: the
+classic protocol with an eager and with a cooperative assignor, the newer one, and one whose members
+go over from each of these to the next, one by one, again and again. A seeded choice starts members, stops them, kills them with SIGKILL and starts them again at once. But for
 --quick the broker is killed and started again in the middle of it too. At the end every group has
 to read up, leave, and pass group_checker.py.
 """
@@ -28,6 +28,7 @@ def run(bench):
         topic = own.topic("t", PARTITIONS)
         producer = Part(own, "producer", "produce", topic, str(RECORDS_A_SECOND))
         groups = [Group(own, topic, name, settings) for name, settings in GROUPS.items()]
+        groups.append(RollingGroup(own, topic, "rolling", ROLLING))
         seconds = 6 if bench.quick else 20
         threads = [threading.Thread(target=one.live, args=(seconds,)) for one in groups]
         try:
@@ -173,6 +174,35 @@ class Group:
         return self.killed + [line for part in self.parts for line in part.lines()]
 
 
+class RollingGroup(Group):
+    """Its members are replaced one by one by such that speak another protocol."""
+
+    def __init__(self, bench, topic, name, kinds):
+        self.kinds = [[f"group.id={name}", *kind] for kind in kinds]
+        super().__init__(bench, topic, name, kinds[0])
+
+    def join(self):
+        """One more member, of the kind that is due."""
+        self.settings = self.kinds[0]
+        super().join()
+        self.members[-1].settings = self.settings
+
+    def act(self):
+        """Replaces one of the last kind; when there is none, the next kind is due."""
+        if len(self.members) < ROLLING_MEMBERS:
+            self.join()
+            return
+        if all(member.settings is self.kinds[0] for member in self.members):
+            self.kinds.append(self.kinds.pop(0))
+        member = next(one for one in self.members if one.settings is not self.kinds[0])
+        self.members.remove(member)
+        if self.random.random() < 0.3:
+            self.kill(member)
+        else:
+            member.stop()
+        self.join()
+
+
 PARTITIONS = 6
 MEMBERS = 5
 RECORDS_A_SECOND = 200
@@ -185,6 +215,8 @@ GROUPS = {
     "cooperative": [*CLASSIC, "partition.assignment.strategy=cooperative-sticky"],
     "consumer": ["group.protocol=consumer"],
 }
+ROLLING = [GROUPS["classic"], GROUPS["consumer"], GROUPS["cooperative"], GROUPS["consumer"]]
+ROLLING_MEMBERS = 3
 PROPERTIES = {
     "group.min.session.timeout.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",

@@ -7,6 +7,7 @@ mod coordinators;
 mod fetch;
 mod group_offsets;
 mod groups;
+mod mixed_groups;
 mod offsets;
 mod produce;
 mod quorum;
@@ -32,6 +33,7 @@ pub fn run(mut peer: Peer) -> Answers {
     txn_offsets::ask(&mut peer);
     groups::ask(&mut peer);
     consumer_groups::ask(&mut peer);
+    mixed_groups::ask(&mut peer);
     peer.into_answers()
 }
 
