@@ -23,6 +23,7 @@ mod handshake;
 mod idempotence;
 mod markers;
 mod metrics;
+mod mixed_groups;
 mod offsets;
 mod order;
 mod produce;
