@@ -220,7 +220,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
             Reply::GroupAdmin(Box::pin(group_offsets::admin::perform(shard, request)).await)
         }
         Operation::Transaction(request) => {
-            let caller = transactions::Caller::here(shard);
+            let caller = transactions::Caller::here(shard, request.patience());
             Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
         }
         Operation::LogSizes => Reply::LogSizes(

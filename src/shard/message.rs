@@ -350,15 +350,35 @@ pub enum TxnRequest {
     /// Who may produce under a transactional id.
     InitProducerId(InitProducerId),
     /// Add partitions to a transaction.
-    Add(AddPartitions),
+    Add(AddPartitions, Patience),
     /// Say whether partitions are in a transaction.
-    Verify(AddPartitions),
+    Verify(AddPartitions, Patience),
     /// Commit or abort.
     End(EndTxn),
     /// Describe a transactional id.
     Describe(Arc<str>),
     /// List the transactional ids of this shard.
     List(ListFilter),
+}
+
+impl TxnRequest {
+    /// How long it may be held, as far as its client says.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        match self {
+            TxnRequest::Add(_, patience) | TxnRequest::Verify(_, patience) => *patience,
+            _ => Patience::AsTheBroker,
+        }
+    }
+}
+
+/// How long a request may be held until a transition ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// As long as the broker holds requests.
+    AsTheBroker,
+    /// No longer than so many milliseconds, which is when its client gives it up.
+    Milliseconds(u64),
 }
 
 /// What a transaction coordinator answers.

@@ -20,6 +20,7 @@ mod fetch;
 mod group_offsets;
 mod groups;
 mod handshake;
+mod holds;
 mod idempotence;
 mod markers;
 mod metrics;
