@@ -11,6 +11,7 @@
 //! batches are contiguous from `written_end` to `next_offset`.
 
 pub mod aborted;
+pub mod cleaner;
 pub mod epochs;
 pub mod index;
 pub mod layout;
