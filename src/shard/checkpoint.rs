@@ -160,17 +160,19 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     shard.space.sync(shard).await?;
     shard.journal.wait(placed_before).await.map_err(io::Error::other)?;
     // (4)
-    let rows = shard
-        .partitions()
-        .iter()
-        .map(|partition| partition.row.borrow().clone())
-        .filter(worth_a_row)
-        .collect();
+    let partitions = shard.partitions();
+    let rows: Vec<PartitionRow> =
+        partitions.iter().map(|partition| partition.row.borrow().clone()).collect();
+    let bases: Vec<Offset> = rows.iter().map(|row| row.segment_base).collect();
+    let rows = rows.into_iter().filter(worth_a_row).collect();
     let start = Start { point: start, durable_through: shard.journal.durable_through() };
     let image = Image { boot: shard.context.boot, shard: shard.id, start, clean, rows };
     let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
     let content = image.encode();
     write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
+    for (partition, base) in partitions.iter().zip(bases) {
+        partition.imaged_base.set(base);
+    }
     shard.journal.release_through(start.point);
     shard.metrics.checkpoints.add(1);
     Ok(())

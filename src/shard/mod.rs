@@ -9,6 +9,7 @@ pub mod asked;
 pub mod build;
 pub mod catalog;
 pub mod checkpoint;
+pub mod cleaner;
 pub mod connection;
 pub mod connections;
 mod coordinator_log;
@@ -30,6 +31,7 @@ pub mod quota;
 pub mod read;
 pub mod rings;
 pub mod scrape;
+pub mod segment_use;
 pub mod space;
 pub mod transactions;
 pub mod watch;
@@ -63,6 +65,7 @@ use crate::metrics::{Limit, ShardMetrics};
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
+use cleaner::Cleaner;
 use connections::Connections;
 use event::Event;
 use fetch_session::SessionCache;
@@ -166,6 +169,8 @@ pub struct Shard {
     pub write_behind: WriteBehind,
     /// Requests for checkpoints.
     pub checkpoints: Checkpoints,
+    /// Compaction.
+    pub cleaner: Cleaner,
     /// The disk's space.
     pub space: SpaceWatch,
     /// Open segment files.
@@ -243,6 +248,7 @@ impl Shard {
             journal: parts.journal,
             write_behind: WriteBehind::default(),
             checkpoints: Checkpoints::default(),
+            cleaner: Cleaner::default(),
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
@@ -277,6 +283,7 @@ impl Shard {
         transactions::start(self);
         connections::start(self);
         group_offsets::start(self);
+        cleaner::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }
@@ -373,6 +380,7 @@ impl Shard {
         self.partitions.borrow_mut().remove(&id);
         self.files.borrow_mut().close_partition(id);
         self.cache.borrow_mut().forget(id);
+        self.cleaner.forget(id);
     }
 
     /// The shard that owns a partition, as the catalog has it.
@@ -506,6 +514,8 @@ impl Shard {
     /// # Errors
     /// What the disk says; the next start replays the journal then.
     pub async fn close(self: &Rc<Self>) -> io::Result<()> {
+        // Its files have their final names then.
+        self.cleaner.ended().await;
         self.journal.stop().await.map_err(io::Error::other)?;
         checkpoint::take(self, true).await
     }

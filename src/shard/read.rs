@@ -73,7 +73,7 @@ pub fn read_tail(partition: &Partition, bounds: &ReadBounds) -> Option<ReadBatch
     Some(read)
 }
 
-/// Reads from memory or disk.
+/// Reads from memory or disk. The caller holds the segments.
 ///
 /// # Errors
 /// What the disk says, or `InvalidData` where a segment does not hold what it should.
@@ -177,6 +177,10 @@ async fn read_with_aborted(
     bounds: &ReadBounds,
     committed_only: bool,
 ) -> io::Result<(ReadBatches, Option<Aborted>)> {
+    if !committed_only && let Some(found) = read_tail(partition, bounds) {
+        return Ok((found, None));
+    }
+    let _shared = partition.segment_use.shared().await;
     let found = read(shard, partition, bounds).await?;
     if !committed_only {
         return Ok((found, None));
@@ -187,8 +191,12 @@ async fn read_with_aborted(
 }
 
 /// The aborted transactions that overlap `[start, end)`, by rising marker: from the segment that
-/// holds `start` on, until none that comes later can overlap; at last those in memory.
-async fn aborted_in(
+/// holds `start` on, until none that comes later can overlap; at last those in memory. The caller
+/// holds the segments.
+///
+/// # Errors
+/// What the disk says.
+pub async fn aborted_in(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     start: Offset,
@@ -582,6 +590,16 @@ impl ReadCache {
             let Some((_, oldest)) = self.by_use.pop_first() else { break };
             if let Some((old, _)) = self.chunks.remove(&oldest) {
                 self.bytes -= old.len();
+            }
+        }
+    }
+
+    /// Forgets a segment of so many bytes.
+    pub fn forget_segment(&mut self, partition: TopicPartition, base: Offset, bytes: u64) {
+        for chunk in 0..bytes.div_ceil(READ_CHUNK_BYTES) {
+            if let Some((old, used)) = self.chunks.remove(&(partition, base, chunk)) {
+                self.bytes -= old.len();
+                self.by_use.remove(&used);
             }
         }
     }

@@ -12,6 +12,7 @@
 
 mod batches;
 mod clients;
+mod compaction;
 mod faults;
 mod machine;
 mod oracle;
