@@ -1,8 +1,9 @@
 //! Every family of metrics: its name, what it is, and one sentence.
 //!
 //! Owns the names. Those that Kafka has go by the names that its JMX beans get in Prometheus; the
-//! rest begin with `ringlog_`. The README lists them all, held to this table by a test.
-//! Metrics of consumer groups belong here too, once there are groups.
+//! rest begin with `ringlog_`, but for what every exporter tells of its process and what those of
+//! consumer lag tell, which go by the names they have there. The README lists them all, held to
+//! this table by a test.
 
 use super::exposition::{Family, Kind};
 
@@ -18,7 +19,7 @@ macro_rules! families {
     };
 }
 
-use Kind::{Counter, Counts, Gauge, Seconds};
+use Kind::{Counter, CounterSeconds, Counts, Gauge, GaugeSeconds, Seconds};
 
 families! {
     REQUESTS = "kafka_network_requestmetrics_requests_total" Counter,
@@ -139,6 +140,8 @@ families! {
         "Largest share of bytes in a compacted partition that no pass has been over.";
     SINCE_CLEANER_RUN = "kafka_log_logcleanermanager_time_since_last_run_ms" Gauge,
         "Milliseconds since the cleaner last looked for something to do.";
+    SEGMENTS_DELETED = "ringlog_segments_deleted_total" Counter,
+        "Segments that retention has taken out of their logs.";
     CHECKPOINTS = "ringlog_checkpoints_total" Counter, "Checkpoints finished.";
     CHECKPOINT_TIME = "ringlog_checkpoint_seconds" Seconds(2), "Time of checkpoints.";
     MEMORY_USED = "ringlog_memory_used_bytes" Gauge, "Memory in use, by purpose.";
@@ -168,6 +171,13 @@ families! {
     LATE_TRANSACTIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount" Gauge,
         "Partitions whose oldest transaction is open for longer than transaction.max.timeout.ms \
          and five minutes.";
+    PROCESS_CPU = "process_cpu_seconds_total" CounterSeconds,
+        "Processor time of the process, in user and kernel.";
+    PROCESS_RESIDENT = "process_resident_memory_bytes" Gauge, "Resident memory of the process.";
+    PROCESS_OPEN_FDS = "process_open_fds" Gauge, "Descriptors that are open.";
+    PROCESS_MAX_FDS = "process_max_fds" Gauge, "Descriptors that may be open.";
+    PROCESS_STARTED = "process_start_time_seconds" GaugeSeconds,
+        "When the process began, in seconds since 1970.";
 }
 
 #[cfg(test)]
@@ -183,8 +193,9 @@ mod tests {
         for family in ALL {
             let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
             assert!(family.name.bytes().all(is_name), "{}", family.name);
-            assert_eq!(family.kind == Counter, family.name.ends_with("_total"), "{}", family.name);
-            let is_seconds = matches!(family.kind, Seconds(_));
+            let is_counter = matches!(family.kind, Counter | CounterSeconds);
+            assert_eq!(is_counter, family.name.ends_with("_total"), "{}", family.name);
+            let is_seconds = matches!(family.kind, Seconds(_) | GaugeSeconds);
             assert_eq!(is_seconds, family.name.ends_with("_seconds"), "{}", family.name);
             assert!(!family.help.contains(['\n', '\\']), "{}", family.name);
         }

@@ -14,7 +14,7 @@ use super::event::Slot;
 use super::message::{Operation, Reply};
 use super::{Shard, scrape};
 use crate::ids::ShardId;
-use crate::io::{Monotonic, Runtime, Stream};
+use crate::io::{Monotonic, Runtime, Stream, process};
 use crate::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_REQUEST_MS_MAX};
 use crate::metrics::http::{self, Head, METRICS_TYPE, PLAIN_TYPE, Page, Status};
 use crate::metrics::{Limit, Samples, families};
@@ -177,6 +177,7 @@ async fn text_of_all(shard: &Rc<Shard>, deadline: Monotonic) -> Vec<Bytes> {
         }
         shard.runtime.yield_now().await;
     }
+    scrape::tell_process(&mut samples, &process::read());
     let mut pieces = Vec::new();
     for piece in samples.pieces() {
         pieces.push(Bytes::from(piece));

@@ -54,6 +54,11 @@ pub struct Partition {
     pub imaged_base: Cell<Offset>,
     /// Who uses its segments.
     pub segment_use: SegmentUse,
+    /// The log start that the last durable image has: segments below it may go, whatever becomes
+    /// of the journal.
+    pub imaged_log_start: Cell<Offset>,
+    /// The journal block that moves the log start to where it is.
+    pub log_start_place: Cell<JournalSequence>,
     /// Its sealed segments must not vanish now: somebody replaces them.
     pub cleaning: Cell<bool>,
     /// Something changed since that image.
@@ -155,8 +160,8 @@ impl Partition {
             Some(offline) => Availability::Offline(offline.reason.clone()),
             None => Availability::Online,
         };
-        let directory_made = segments.bases().next().is_some();
         let imaged_base = row.segment_base;
+        let imaged_log_start = row.log_start;
         Rc::new(Partition {
             id,
             topic: RefCell::new(topic),
@@ -167,9 +172,11 @@ impl Partition {
             row: RefCell::new(row),
             imaged_base: Cell::new(imaged_base),
             segment_use: SegmentUse::default(),
+            imaged_log_start: Cell::new(imaged_log_start),
+            log_start_place: Cell::new(JournalSequence(0)),
             cleaning: Cell::new(false),
             dirty: Cell::new(false),
-            directory_made: Cell::new(directory_made),
+            directory_made: Cell::new(false),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
             has_tail: Cell::new(false),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::Shard;
 use super::partition::Partition;
 use crate::ids::ShardId;
+use crate::io::process::ProcessFacts;
 use crate::limits::METRICS_PARTITIONS_MAX;
 use crate::metrics::exposition::Family;
 use crate::metrics::{Limit, Samples, families};
@@ -89,6 +90,21 @@ fn tell_links(shard: &Shard, samples: &mut Samples, name: &str) {
 /// A bound that is counted elsewhere than in the shard's own table.
 fn tell_limit(samples: &mut Samples, limit: Limit, count: u64) {
     samples.count(&families::LIMITS, &[("limit", limit.label())], count);
+}
+
+/// What the kernel says of the process: told by the shard that is asked.
+pub fn tell_process(samples: &mut Samples, facts: &ProcessFacts) {
+    for (family, value) in [
+        (&families::PROCESS_CPU, facts.cpu_us),
+        (&families::PROCESS_RESIDENT, facts.resident_bytes),
+        (&families::PROCESS_OPEN_FDS, facts.open_fds),
+        (&families::PROCESS_MAX_FDS, facts.max_fds),
+        (&families::PROCESS_STARTED, facts.started_us),
+    ] {
+        if let Some(value) = value {
+            samples.count(family, &[], value);
+        }
+    }
 }
 
 /// What is the same for all shards: told by one.

@@ -408,3 +408,40 @@ fn clients_of_the_endpoint_that_misbehave_pay_alone() {
     let mut client: Client = cluster.connect();
     assert_eq!(client.call(12, &requests::metadata(&[])).topics.len(), 0);
 }
+
+#[test]
+fn the_process_is_told_as_every_exporter_tells_it() {
+    let cluster = start(PER_CORE_1, &[]);
+    let process = cluster.broker.process_id();
+    let first = Scrape::of(&cluster);
+    let (bytes, fds) =
+        (first.value("process_resident_memory_bytes"), first.value("process_open_fds"));
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak: f64 = kib.trim().trim_end_matches(" kB").parse().expect("a number");
+    // The kernel adds up what its threads have counted only now and then.
+    assert!(bytes > 1e6 && bytes <= peak * 1024.0 + 2e6, "{bytes} of {peak} KiB");
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count() as f64;
+    assert!((fds - open).abs() <= 2.0, "{fds} told, {open} found: the scrape's own comes and goes");
+    assert!(first.value("process_max_fds") >= fds);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = now.expect("a clock").as_secs_f64() - first.value("process_start_time_seconds");
+    assert!((-1.0..120.0).contains(&age), "{age} s old");
+
+    // Connections are descriptors, and work is time.
+    let clients: Vec<Client> = (0..20).map(|_| cluster.connect()).collect();
+    let mut scrape = Scrape::of(&cluster);
+    let deadline = Instant::now() + PATIENCE;
+    let spent = first.value("process_cpu_seconds_total");
+    while scrape.value("process_cpu_seconds_total") < spent + 0.02 {
+        assert!(Instant::now() < deadline, "scrapes cost no time");
+        scrape = Scrape::of(&cluster);
+    }
+    let more = scrape.value("process_open_fds") - fds;
+    assert!((20.0..=22.0).contains(&more), "{more} more descriptors");
+    assert_eq!(
+        scrape.value("process_start_time_seconds"),
+        first.value("process_start_time_seconds")
+    );
+    drop(clients);
+}

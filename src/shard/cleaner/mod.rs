@@ -22,7 +22,8 @@ use hashbrown::{HashMap, HashSet};
 use super::Shard;
 use super::event::Event;
 use super::partition::Partition;
-use super::read::{self, Walk};
+use super::read::Walk;
+use super::{offsets, segment_removal};
 use crate::batch::BatchFault;
 use crate::ids::{Offset, TopicPartition};
 use crate::limits::CLEANER_PARTITIONS_PER_TURN;
@@ -131,6 +132,8 @@ async fn clean_dirtiest(shard: &Rc<Shard>) -> bool {
     let Some(partition) = dirtiest(shard).await else { return false };
     let outcome = clean(shard, &partition).await;
     partition.cleaning.set(false);
+    // What fell below the log start meanwhile had to wait.
+    segment_removal::remove_below_start(shard, &partition);
     match outcome {
         Ok(cleaned) => cleaned,
         Err(Stop::Abandoned) => false,
@@ -222,7 +225,10 @@ async fn look(
             },
             largest_timestamp_ms: match rules.lag_min_ms {
                 0 => None,
-                _ => largest_timestamp(shard, partition, base).await?,
+                _ => {
+                    let newest_ms = offsets::largest_timestamp(shard, partition, base).await?;
+                    (newest_ms >= 0).then_some(newest_ms)
+                }
             },
         });
     }
@@ -250,26 +256,6 @@ async fn first_timestamp(
     let first = Walk::at(base, 0).next(shard, partition).await?;
     let first = first.filter(|batch| batch.base == base);
     Ok(first.map(|batch| batch.header.max_timestamp))
-}
-
-async fn largest_timestamp(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    base: Offset,
-) -> io::Result<Option<i64>> {
-    let _shared = partition.segment_use.shared().await;
-    if partition.segments.borrow().readable_bytes(base).is_none() {
-        return Ok(None);
-    }
-    let index = read::sealed_index(shard, partition, base).await?;
-    let (mut largest, _) = index.largest_timestamp();
-    if !index.knows_its_end() {
-        let mut walk = Walk::at(base, index.last_position());
-        while let Some(batch) = walk.next(shard, partition).await?.filter(|at| at.base == base) {
-            largest = largest.max(batch.header.max_timestamp);
-        }
-    }
-    Ok((largest >= 0).then_some(largest))
 }
 
 /// Cleans a partition that is worth it; `false` if it is not, now that the last image is known.

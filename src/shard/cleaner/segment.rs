@@ -81,6 +81,7 @@ impl CleanedSegment {
             base_offset: header.base_offset,
             last_offset: header.last_offset(),
             max_timestamp_ms,
+            append_ms: self.segment.created_ms,
             bytes: batch.len(),
         };
         self.segment.place(&placed, &self.rules);

@@ -107,7 +107,7 @@ async fn replace(
         shard.cache.borrow_mut().forget_segment(partition.id, source.base, source.bytes);
     }
     let bytes = cleaned.segment.placed_bytes;
-    segments.sealed.insert(base, SealedSegment { bytes, index: None, aborted: None });
+    segments.sealed.insert(base, SealedSegment::unread(bytes));
     Ok(())
 }
 
