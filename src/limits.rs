@@ -121,6 +121,12 @@ pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
 /// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
 pub const READ_AHEAD_CHUNKS: u64 = 8;
 
+/// Bytes that compaction goes through before other work of its shard comes.
+pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;
+
+/// Partitions that the cleaner looks at before other work of its shard comes.
+pub const CLEANER_PARTITIONS_PER_TURN: usize = 128;
+
 /// Pause between two looks for something to checkpoint, once the next one is due.
 pub const CHECKPOINT_LOOK_MS: u64 = 1_000;
 

@@ -128,6 +128,18 @@ families! {
     JOURNAL_RING_SIZE = "ringlog_journal_ring_size_bytes" Gauge, "Bytes of the journal's ring.";
     SEGMENT_BYTES = "ringlog_segment_written_bytes_total" Counter,
         "Bytes of batches written to segments.";
+    CLEANER_PASSES = "ringlog_cleaner_passes_total" Counter,
+        "Passes of compaction over a partition, finished.";
+    CLEANER_READ = "ringlog_cleaner_read_bytes_total" Counter,
+        "Bytes of batches that compaction has read; it reads what is new twice.";
+    CLEANER_WRITTEN = "ringlog_cleaner_written_bytes_total" Counter,
+        "Bytes of batches that compaction has written.";
+    UNCLEANABLE = "kafka_log_logcleanermanager_uncleanable_partitions_count" Gauge,
+        "Partitions that are not compacted any more, after an error.";
+    MAX_DIRTY = "kafka_log_logcleanermanager_max_dirty_percent" Gauge,
+        "Largest share of bytes in a compacted partition that no pass has been over.";
+    SINCE_CLEANER_RUN = "kafka_log_logcleanermanager_time_since_last_run_ms" Gauge,
+        "Milliseconds since the cleaner last looked for something to do.";
     SEGMENTS_DELETED = "ringlog_segments_deleted_total" Counter,
         "Segments that retention has taken out of their logs.";
     CHECKPOINTS = "ringlog_checkpoints_total" Counter, "Checkpoints finished.";

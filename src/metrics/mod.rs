@@ -6,6 +6,7 @@
 //! them and the little HTTP it needs are made here, the sockets are elsewhere. Must never decide
 //! anything.
 
+pub mod cleaner;
 pub mod exposition;
 pub mod families;
 pub mod histogram;

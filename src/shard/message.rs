@@ -21,6 +21,7 @@ use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
+use crate::shard::cleaner::progress::Report;
 use crate::shard::group_offsets::admin::{AdminReply, AdminRequest};
 use crate::shard::group_offsets::members::MemberRequest;
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
@@ -118,6 +119,8 @@ pub enum Operation {
     DropTopic(TopicId),
     /// Take a checkpoint that starts after this message arrived.
     Checkpoint,
+    /// Remember how far a partition is cleaned; shard 0 only.
+    CleanerProgress(Report),
 }
 
 /// Answers, one kind per kind of operation.

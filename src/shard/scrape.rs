@@ -43,6 +43,8 @@ pub async fn take(shard: &Rc<Shard>) -> Scraped {
     shard.transactions.tell(&shard.metrics.transactions, &mut samples);
     tell_journal(shard, &mut samples, &name);
     tell_memory(shard, &mut samples, &name);
+    let (uncleanable, now_ms) = (shard.cleaner.uncleanable(), shard.runtime.wall_ms());
+    shard.cleaner.metrics.tell(&mut samples, &name, uncleanable, now_ms);
     tell_links(shard, &mut samples, &name);
     let open = shard.connections.count() as u64;
     samples.count(&families::CONNECTIONS, &[("shard", &name)], open);

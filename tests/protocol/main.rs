@@ -13,6 +13,7 @@ mod calls;
 
 mod admin;
 mod codecs;
+mod compaction;
 mod configs;
 mod consumer_groups;
 mod delete_records;

@@ -13,6 +13,7 @@
 mod batches;
 mod caller;
 mod clients;
+mod compaction;
 mod faults;
 mod groups;
 mod life;
