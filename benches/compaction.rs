@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use ringlog::batch::{
-    BatchBuilder, BatchHeader, Compression, CompressionTarget, Rewrite, decompressed_records,
+    BatchBuilder, BatchHeader, Compression, CompressionTarget, Record, Rewrite,
+    decompressed_records,
 };
 use ringlog::ids::{LeaderEpoch, Offset};
 use ringlog::log::cleaner::filter::{Filter, KeyBatch, KeyPass, Verdict};
@@ -72,7 +73,8 @@ fn measure(log: &[Bytes]) -> f64 {
         let records = decompressed_records(&header, batch, usize::MAX).expect("sound");
         let mut rewrite = Rewrite::start(&header, batch.clone(), records, rules);
         let rewritten = loop {
-            let mut keep = |record: &_, offset| filter.keeps(&header, record, offset);
+            let mut keep =
+                |record: &Record<'_>, offset: Offset| filter.keeps(&header, record, offset);
             if let Poll::Ready(done) = rewrite.step(SLICE_BYTES, &mut keep) {
                 break done.expect("sound");
             }

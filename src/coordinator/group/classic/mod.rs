@@ -276,11 +276,6 @@ impl ClassicGroup {
         self.live.phase == Phase::Empty
     }
 
-    /// Number of members.
-    pub(super) fn member_count(&self) -> usize {
-        self.live.members.len()
-    }
-
     pub(super) fn expiry(&self) -> Expiry {
         let live = &self.live;
         match live.phase {
