@@ -9,6 +9,7 @@
 
 mod directories;
 mod partition;
+mod swaps;
 
 use std::collections::BTreeMap;
 use std::io;
