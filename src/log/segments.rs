@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use super::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex, AbortedTransaction};
 use super::index::SegmentIndex;
+use super::tail::TailBatch;
 use crate::ids::Offset;
 use crate::limits::BLOCK_ALIGN;
 
@@ -57,6 +58,20 @@ pub struct PlacedBatch {
     pub append_ms: i64,
     /// Its length.
     pub bytes: usize,
+}
+
+impl PlacedBatch {
+    /// A batch that is in memory.
+    #[must_use]
+    pub fn of(batch: &TailBatch) -> PlacedBatch {
+        PlacedBatch {
+            base_offset: batch.base_offset,
+            last_offset: batch.last_offset,
+            max_timestamp_ms: batch.max_timestamp_ms,
+            append_ms: batch.append_ms,
+            bytes: batch.bytes,
+        }
+    }
 }
 
 /// A complete segment.
