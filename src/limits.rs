@@ -112,6 +112,9 @@ pub const SEGMENT_WRITERS_MAX: usize = 4;
 /// Segment files one shard keeps open; the least recently used is closed beyond it.
 pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
 
+/// Partitions that retention looks at before others have their turn.
+pub const RETENTION_SLICE: usize = 64;
+
 /// Unit of the read cache, and of reads from segments.
 pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
 

@@ -128,6 +128,8 @@ families! {
     JOURNAL_RING_SIZE = "ringlog_journal_ring_size_bytes" Gauge, "Bytes of the journal's ring.";
     SEGMENT_BYTES = "ringlog_segment_written_bytes_total" Counter,
         "Bytes of batches written to segments.";
+    SEGMENTS_DELETED = "ringlog_segments_deleted_total" Counter,
+        "Segments that retention has taken out of their logs.";
     CHECKPOINTS = "ringlog_checkpoints_total" Counter, "Checkpoints finished.";
     CHECKPOINT_TIME = "ringlog_checkpoint_seconds" Seconds(2), "Time of checkpoints.";
     MEMORY_USED = "ringlog_memory_used_bytes" Gauge, "Memory in use, by purpose.";

@@ -86,6 +86,8 @@ pub struct ShardMetrics {
     pub malformed: Counter,
     /// Bytes of batches written to segments.
     pub segment_bytes_written: Counter,
+    /// Segments that retention has taken out of their logs.
+    pub segments_deleted: Counter,
     /// Checkpoints finished.
     pub checkpoints: Counter,
     /// Their time.
@@ -112,6 +114,7 @@ impl ShardMetrics {
             connections_opened: Counter::default(),
             malformed: Counter::default(),
             segment_bytes_written: Counter::default(),
+            segments_deleted: Counter::default(),
             checkpoints: Counter::default(),
             checkpoint_time: Histogram::default(),
             parked_fetches: Counter::default(),
@@ -166,6 +169,7 @@ impl ShardMetrics {
         samples.count(&families::CONNECTIONS_OPENED, &shard, self.connections_opened.get());
         samples.count(&families::MALFORMED, &[], self.malformed.get());
         samples.count(&families::SEGMENT_BYTES, &shard, self.segment_bytes_written.get());
+        samples.count(&families::SEGMENTS_DELETED, &shard, self.segments_deleted.get());
         samples.count(&families::CHECKPOINTS, &shard, self.checkpoints.get());
         let checkpoint_time = self.checkpoint_time.distribution();
         samples.distribution(&families::CHECKPOINT_TIME, &shard, checkpoint_time);

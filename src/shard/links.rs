@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
 use super::{
-    Shard, append, catalog, connection, group_offsets, markers, offsets, read, scrape,
+    Shard, append, catalog, connection, group_offsets, log_start, markers, offsets, read, scrape,
     transactions, watch,
 };
 use crate::ids::ShardId;
@@ -186,6 +186,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::WriteMarkers(parts) => {
             Reply::Markers(markers::write_markers(shard, parts).await)
         }
+        Operation::DeleteRecords(parts) => {
+            Reply::LogStarts(log_start::delete_records(shard, parts).await)
+        }
         Operation::DescribeProducers(ids) => {
             let mut outcomes = Vec::with_capacity(ids.len());
             for id in ids {
@@ -241,6 +244,7 @@ fn lane_of(operation: &Operation) -> Lane {
     match operation {
         Operation::Append(_)
         | Operation::Verify(_)
+        | Operation::DeleteRecords(_)
         | Operation::DescribeProducers(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)

@@ -79,6 +79,8 @@ pub enum Operation {
     Verify(Vec<VerifyPart>),
     /// Append these markers, in order; answered when they are durable.
     WriteMarkers(Vec<MarkerPart>),
+    /// Delete the records below these offsets; answered when that is durable.
+    DeleteRecords(Vec<DeleteRecordsPart>),
     /// What is known of the producers of these partitions.
     DescribeProducers(Vec<TopicPartition>),
     /// Read what is readable now.
@@ -127,6 +129,8 @@ pub enum Reply {
     Verified(Vec<Result<Verification, ErrorCode>>),
     /// To [`Operation::WriteMarkers`], one per part.
     Markers(Vec<ErrorCode>),
+    /// To [`Operation::DeleteRecords`], one per part: where the log starts.
+    LogStarts(Vec<Result<Offset, ErrorCode>>),
     /// To [`Operation::DescribeProducers`], one per partition.
     Producers(Vec<Result<Vec<ProducerRow>, ErrorCode>>),
     /// To [`Operation::Read`], one per part.
@@ -191,6 +195,15 @@ pub struct MarkerPart {
     /// Below 2: a marker may carry the epoch of the transaction it ends. From 2 on its epoch is
     /// higher.
     pub transaction_version: i16,
+}
+
+/// A partition whose records below an offset are to be deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeleteRecordsPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// First offset that is kept; -1 is the high watermark.
+    pub offset: Offset,
 }
 
 /// Where a batch went.

@@ -20,6 +20,7 @@ pub mod group_offsets;
 pub mod inflation;
 pub mod kafka_files;
 pub mod links;
+pub mod log_start;
 pub mod markers;
 pub mod memory;
 pub mod message;
@@ -28,8 +29,10 @@ pub mod partition;
 pub mod producer_ids;
 pub mod quota;
 pub mod read;
+pub mod retention;
 pub mod rings;
 pub mod scrape;
+pub mod segment_removal;
 pub mod space;
 pub mod transactions;
 pub mod watch;
@@ -73,6 +76,7 @@ use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
+use segment_removal::Removals;
 use space::SpaceWatch;
 use transactions::Transactions;
 use write_behind::WriteBehind;
@@ -130,6 +134,8 @@ pub struct RecoveredPartition {
     pub row: PartitionRow,
     /// Its segments: base offset and length.
     pub segments: Vec<(Offset, u64)>,
+    /// It has a directory, with segments in it or not.
+    pub has_directory: bool,
 }
 
 /// The row of a partition that has nothing yet.
@@ -166,6 +172,8 @@ pub struct Shard {
     pub write_behind: WriteBehind,
     /// Requests for checkpoints.
     pub checkpoints: Checkpoints,
+    /// Segments whose files are to go.
+    pub removals: Removals,
     /// The disk's space.
     pub space: SpaceWatch,
     /// Open segment files.
@@ -243,6 +251,7 @@ impl Shard {
             journal: parts.journal,
             write_behind: WriteBehind::default(),
             checkpoints: Checkpoints::default(),
+            removals: Removals::default(),
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
@@ -277,6 +286,8 @@ impl Shard {
         transactions::start(self);
         connections::start(self);
         group_offsets::start(self);
+        retention::start(self);
+        segment_removal::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }
@@ -328,8 +339,11 @@ impl Shard {
         recovered: Option<RecoveredPartition>,
         expiration_ms: i64,
     ) -> Rc<Partition> {
-        let recovered = recovered
-            .unwrap_or_else(|| RecoveredPartition { row: empty_row(id), segments: Vec::new() });
+        let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
+            row: empty_row(id),
+            segments: Vec::new(),
+            has_directory: false,
+        });
         let row = recovered.row;
         let log = Log::recovered(
             row.log_start,
@@ -340,10 +354,12 @@ impl Shard {
         // Segments of earlier boots are never written again: the first batch starts a new one.
         let mut segments = SegmentSet::default();
         for (base, bytes) in recovered.segments {
-            segments.sealed.insert(base, SealedSegment { bytes, index: None, aborted: None });
+            segments.sealed.insert(base, SealedSegment::unread(bytes));
         }
         let metrics = self.metrics.topic(topic.id, &topic.name);
-        Partition::new(id, Arc::clone(topic), log, segments, row, metrics)
+        let partition = Partition::new(id, Arc::clone(topic), log, segments, row, metrics);
+        partition.directory_made.set(recovered.has_directory);
+        partition
     }
 
     /// The partition, if this shard has it.
@@ -384,15 +400,7 @@ impl Shard {
     /// When segments of this partition are rolled.
     #[must_use]
     pub fn segment_rules(&self, partition: &Partition) -> SegmentRules {
-        let topic = partition.topic.borrow();
-        let config = &topic.config;
-        let lag_ms = if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
-        SegmentRules {
-            segment_bytes: u64::from(config.segment_bytes),
-            segment_ms: config.segment_ms.min(lag_ms),
-            index_interval_bytes: u64::from(config.index_interval_bytes),
-            index_bytes_max: config.segment_index_bytes,
-        }
+        partition.topic.borrow().config.segment_rules()
     }
 
     /// Takes a partition out of service after a failure of its segments.
@@ -507,7 +515,9 @@ impl Shard {
     /// What the disk says; the next start replays the journal then.
     pub async fn close(self: &Rc<Self>) -> io::Result<()> {
         self.journal.stop().await.map_err(io::Error::other)?;
-        checkpoint::take(self, true).await
+        checkpoint::take(self, true).await?;
+        segment_removal::finish(self).await;
+        Ok(())
     }
 
     /// Begins to stop: no new work is taken.

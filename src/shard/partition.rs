@@ -48,6 +48,13 @@ pub struct Partition {
     pub availability: RefCell<Availability>,
     /// Its row as the last durable image has it, without producers of later batches.
     pub row: RefCell<PartitionRow>,
+    /// The log start that the last durable image has: segments below it may go, whatever becomes
+    /// of the journal.
+    pub imaged_log_start: Cell<Offset>,
+    /// The journal block that moves the log start to where it is.
+    pub log_start_place: Cell<JournalSequence>,
+    /// Its sealed segments must not vanish now: somebody replaces them.
+    pub cleaning: Cell<bool>,
     /// Something changed since that image.
     pub dirty: Cell<bool>,
     /// Its directory exists under its final name.
@@ -147,7 +154,7 @@ impl Partition {
             Some(offline) => Availability::Offline(offline.reason.clone()),
             None => Availability::Online,
         };
-        let directory_made = segments.bases().next().is_some();
+        let imaged_log_start = row.log_start;
         Rc::new(Partition {
             id,
             topic: RefCell::new(topic),
@@ -156,8 +163,11 @@ impl Partition {
             segments: RefCell::new(segments),
             availability: RefCell::new(availability),
             row: RefCell::new(row),
+            imaged_log_start: Cell::new(imaged_log_start),
+            log_start_place: Cell::new(JournalSequence(0)),
+            cleaning: Cell::new(false),
             dirty: Cell::new(false),
-            directory_made: Cell::new(directory_made),
+            directory_made: Cell::new(false),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
             has_tail: Cell::new(false),

@@ -195,6 +195,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
       <version>{KAFKA_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>
+      <version>{KAFKA_VERSION}</version><classifier>test</classifier></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-api</artifactId>
       <version>{SLF4J_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>

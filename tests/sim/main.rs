@@ -17,6 +17,7 @@ mod machine;
 mod oracle;
 mod recording;
 mod scenario;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 mod transactions;

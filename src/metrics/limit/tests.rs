@@ -24,6 +24,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("SEGMENT_ALLOCATE_BYTES", "a unit"),
     ("PRODUCER_BATCHES_REMEMBERED", "a window that is always full"),
     ("VALIDATE_SLICE_BYTES", "the unit of one turn"),
+    ("RETENTION_SLICE", "the unit of one turn"),
     ("READ_CHUNK_BYTES", "the unit of one read"),
     ("READ_AHEAD_CHUNKS", "the unit of one read"),
     ("CHECKPOINT_LOOK_MS", "a time"),

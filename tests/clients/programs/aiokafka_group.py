@@ -25,6 +25,7 @@ class Member(ConsumerRebalanceListener):
         self.life = Life(name)
         self.owned = []
         self.leaving = False
+        self.consumer = None
         self.committing = asyncio.Lock()
         self.options = {
             "bootstrap_servers": bootstrap,
@@ -54,7 +55,8 @@ class Member(ConsumerRebalanceListener):
             if self.owned:
                 self.life.revoked(self.owned)
         starting.cancel()
-        await self.consumer.stop()
+        if self.consumer is not None:
+            await self.consumer.stop()
         self.life.closed()
 
     async def start(self):

@@ -250,6 +250,9 @@ SETTINGS = {
     "status.storage.topic": "connect-status",
     "status.storage.replication.factor": "1",
     "status.storage.partitions": "2",
+    # The topics are to be cleaned while they are written and read back.
+    **{f"{kind}.storage.segment.ms": "1000" for kind in ("config", "offset", "status")},
+    "offset.storage.min.cleanable.dirty.ratio": "0.01",
     "offset.flush.interval.ms": "500",
     "rest.advertised.host.name": "127.0.0.1",
     # Without a search through every jar of the class path.
@@ -263,5 +266,9 @@ SETTINGS = {
     "consumer.allow.auto.create.topics": "false",
     "consumer.metadata.max.age.ms": "500",
 }
-PROPERTIES = {"group.min.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
+PROPERTIES = {
+    "group.min.session.timeout.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "500",
+}
 ASKS_FOR_A_COORDINATOR = True

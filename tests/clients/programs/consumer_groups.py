@@ -5,7 +5,10 @@ it speaks (FLAVOURS); those of a wave read one topic at one time, while a produc
 seeded choice starts members, stops them, kills them with SIGKILL and starts them again at once, and
 the broker is killed and started again in the middle of it. At the end of a wave every group has to
 have read and committed everything, leave, and pass group_checker.py. With --quick there is one wave
-of a few members each; the whole takes five minutes.
+of a few members each; the whole takes five minutes. RINGLOG_GROUP_FLAVOURS names a few of them.
+
+All are judged by the same rules. Where a client does not tell what the rules ask for, its program
+makes up for it, and says how in its head.
 """
 
 import dataclasses
@@ -130,7 +133,7 @@ class Size:
 QUICK = Size(1, 20, 1, 2, 5, 6, 100, (0.5, 2.5))
 FULL = Size(4, 72, 2, 5, 20, 16, 200, (0.3, 2))
 READ_UP_SECONDS = 60
-ONLY = "RINGLOG_GROUP_FLAVOURS"  # The names of some, with commas between them.
+ONLY = "RINGLOG_GROUP_FLAVOURS"
 SESSION_SECONDS = 6
 CLASSIC = [f"session.timeout.ms={SESSION_SECONDS * 1000}", "heartbeat.interval.ms=500"]
 EAGER = [*CLASSIC, "partition.assignment.strategy=range"]
@@ -148,8 +151,11 @@ FLAVOURS = {
     "java-consumer": Flavour(group_life.java, CONSUMER, 4, 2),
     "franz-go": Flavour(group_life.franz, COOPERATIVE),
     "franz-go-consumer": Flavour(group_life.franz, CONSUMER),
+    # Its program takes what the client gives up, and takes up again, from the client's log.
     "kafkajs": Flavour(group_life.kafkajs, CLASSIC),
+    # Its program says by itself that it gives up what it has before it leaves.
     "aiokafka": Flavour(group_life.aiokafka, CLASSIC),
+    # Its program begins at what is committed, which the client forgets after a missed generation.
     "kafka-python": Flavour(group_life.kafka_python, EAGER),
     "kafka-python-cooperative": Flavour(group_life.kafka_python, COOPERATIVE),
 }

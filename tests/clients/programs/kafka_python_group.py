@@ -5,7 +5,9 @@
 Prints the lines of group_lines.py. The client calls back in a thread of its own, where nothing may
 wait, while the member waits in `poll`: what is not committed by then is read again by another. When
 it closes between the halves of a rebalance it takes away a second time what it has taken away
-already; that is not said twice.
+already; that is not said twice. And when it misses a generation in which somebody else had its
+partition, it goes on from its own old position as it gets it back, and would commit what is long
+committed: the member sets each partition that it is given to what is committed.
 """
 
 import sys
@@ -26,6 +28,7 @@ class Member(ConsumerRebalanceListener):
         bootstrap, self.topic, name, settings = arguments(words)
         self.life = Life(name)
         self.owned = set()
+        self.unplaced = set()
         self.consumer = self.connect(
             bootstrap_servers=bootstrap.split(","),
             client_id=name,
@@ -56,9 +59,13 @@ class Member(ConsumerRebalanceListener):
             except KafkaError as error:
                 self.life.error(repr(error))
                 continue
+            # Nothing is given or taken outside of `poll`.
+            fresh = set(self.unplaced)
             for place, records in found.items():
-                for record in records:
+                for record in records if place.partition not in fresh else ():
                     self.life.record(place.partition, record.offset)
+            for place in fresh:
+                self.go_to_committed(place)
             if self.life.due():
                 self.commit()
         self.commit()
@@ -69,6 +76,7 @@ class Member(ConsumerRebalanceListener):
         """The line comes first."""
         places = {one.partition for one in assigned}
         self.owned |= places
+        self.unplaced |= places
         self.life.assigned(places)
 
     def on_partitions_revoked(self, revoked):
@@ -83,7 +91,22 @@ class Member(ConsumerRebalanceListener):
         """What of it was still its own."""
         places = self.owned & {one.partition for one in taken}
         self.owned -= places
+        self.unplaced -= places
         return places
+
+    def go_to_committed(self, place):
+        """Or to the beginning; until then its records do not count."""
+        partition = TopicPartition(self.topic, place)
+        try:
+            offset = self.consumer.committed(partition, timeout_ms=COMMIT_MS)
+            if offset is None:
+                self.consumer.seek_to_beginning(partition)
+            else:
+                self.consumer.seek(partition, offset)
+        except KafkaError as error:
+            self.life.error(repr(error))
+            return
+        self.unplaced.discard(place)
 
     def commit(self):
         """What has been read; asks and waits."""

@@ -93,7 +93,6 @@ const patiently = async (action) => {
 }
 
 const main = async () => {
-  say('started', {})
   const kafka = new Kafka({
     clientId: member,
     brokers: bootstrap.split(','),
@@ -123,6 +122,7 @@ const main = async () => {
     say('closed', { member })
     process.exit(0)
   })
+  say('started', {})
   await patiently(() => consumer.connect())
   await patiently(() => consumer.subscribe({ topics: [topic], fromBeginning: true }))
   await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })

@@ -13,6 +13,7 @@ belong to them. With at_least_once each id is there, and at the end no count or 
 
 import collections
 import random
+import re
 import time
 
 import processes
@@ -73,6 +74,7 @@ class Application:
             self.kill_and_start(second)
             self.send(count)
         repeats = self.check()
+        self.wait_for_purge()
         for instance in self.instances:
             instance.stop()
         self.check_topics()
@@ -105,8 +107,7 @@ class Application:
 
     def committed(self):
         """Last stable offsets of the output, added up."""
-        ends = txn.stable_ends(self.bench, self.output).strip("{}").split(", ")
-        return sum(int(end.split("=")[1]) for end in ends)
+        return sum(offsets(txn.stable_ends(self.bench, self.output)))
 
     def must_live(self):
         """None has ended by itself."""
@@ -157,6 +158,23 @@ class Application:
         for name, policy in INTERNAL.items():
             self.bench.check_topic(f"{self.name}-{name}", PARTITIONS, policy)
 
+    def wait_for_purge(self):
+        """Streams deletes what it has read of its repartition topic (DeleteRecords)."""
+        topic = f"{self.name}-by-key-repartition"
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while True:
+            beginning = self.bench.records("offsets", topic).splitlines()[0]
+            if all(start > 0 for start in offsets(beginning)):
+                return
+            if time.monotonic() > deadline:
+                raise Mismatch(f"{topic} is at {beginning}")
+            time.sleep(0.1)
+
+
+def offsets(text):
+    """The offsets of a line that Records.java printed."""
+    return [int(number) for number in re.findall(r"=(\d+)", text)]
+
 
 class Instance:
     """One process; it keeps its state directory over a kill."""
@@ -175,6 +193,7 @@ class Instance:
             "output": application.output,
             "producer.transaction.timeout.ms": str(TIMEOUT_MS[bench.peer.name]),
             **SETTINGS,
+            **({} if bench.quick else MORE_SETTINGS),
         }
         self.config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         self.child = None
@@ -193,7 +212,7 @@ class Instance:
         """SIGTERM, and it has to close in time."""
         code = processes.stop(self.child, STOP_SECONDS)
         same(f"{self.output}", "exit", 143, code)
-        same(f"{self.output}", "last line", "closed", self.lines()[-1])
+        same(f"{self.output}", "closed", True, "closed" in self.lines()[-2:])
 
     def lines(self):
         """What it has printed."""
@@ -227,11 +246,15 @@ SETTINGS = {
     "consumer.session.timeout.ms": "3000",
     "consumer.heartbeat.interval.ms": "300",
     "repartition.purge.interval.ms": "500",
-    "num.stream.threads": "1",
+    # The changelog is to be cleaned while it is written and read back.
+    "topic.segment.ms": "1000",
+    "topic.min.cleanable.dirty.ratio": "0.01",
 }
+MORE_SETTINGS = {"num.stream.threads": "2", "num.standby.replicas": "1"}
 PROPERTIES = {
     "group.min.session.timeout.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.cleaner.backoff.ms": "500",
 }
 ASKS_FOR_A_COORDINATOR = True
