@@ -29,7 +29,6 @@ use crate::journal::image::{Image as ShardImage, PartitionRow};
 use crate::journal::manifest::{self, Durability, Manifest, RingEntry};
 use crate::journal::replay::Start;
 use crate::limits::INFLATED_ORDINARY_BYTES_MAX;
-use crate::log::segments::SegmentRules;
 use crate::metadata::Image;
 use crate::metadata::configs::{self, AlterResource, ConfigChange, SET};
 use crate::metadata::image::Topic;
@@ -298,12 +297,7 @@ impl Import<'_> {
             name: format!("{}-{index}", topic.name),
             accepts_loss: false,
             stopped_cleanly: true,
-            segments: SegmentRules {
-                segment_bytes: u64::from(topic.config.segment_bytes),
-                segment_ms: topic.config.segment_ms,
-                index_interval_bytes: u64::from(topic.config.index_interval_bytes),
-                index_bytes_max: topic.config.segment_index_bytes,
-            },
+            segments: topic.config.segment_rules(),
             now_ms: self.request.now_ms,
             producer_expiration_ms: i64::from(self.request.broker.producer_id_expiration_ms),
         }
