@@ -12,6 +12,7 @@
 //! `next_offset`.
 
 pub mod aborted;
+pub mod cleaner;
 pub mod epochs;
 pub mod index;
 pub mod layout;

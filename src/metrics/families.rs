@@ -128,6 +128,18 @@ families! {
     JOURNAL_RING_SIZE = "ringlog_journal_ring_size_bytes" Gauge, "Bytes of the journal's ring.";
     SEGMENT_BYTES = "ringlog_segment_written_bytes_total" Counter,
         "Bytes of batches written to segments.";
+    CLEANER_PASSES = "ringlog_cleaner_passes_total" Counter,
+        "Passes of compaction over a partition, finished.";
+    CLEANER_READ = "ringlog_cleaner_read_bytes_total" Counter,
+        "Bytes of batches that compaction has read; it reads what is new twice.";
+    CLEANER_WRITTEN = "ringlog_cleaner_written_bytes_total" Counter,
+        "Bytes of batches that compaction has written.";
+    UNCLEANABLE = "kafka_log_logcleanermanager_uncleanable_partitions_count" Gauge,
+        "Partitions that are not compacted any more, after an error.";
+    MAX_DIRTY = "kafka_log_logcleanermanager_max_dirty_percent" Gauge,
+        "Largest share of bytes in a compacted partition that no pass has been over.";
+    SINCE_CLEANER_RUN = "kafka_log_logcleanermanager_time_since_last_run_ms" Gauge,
+        "Milliseconds since the cleaner last looked for something to do.";
     SEGMENTS_DELETED = "ringlog_segments_deleted_total" Counter,
         "Segments that retention has taken out of their logs.";
     CHECKPOINTS = "ringlog_checkpoints_total" Counter, "Checkpoints finished.";
@@ -159,6 +171,17 @@ families! {
     LATE_TRANSACTIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount" Gauge,
         "Partitions whose oldest transaction is open for longer than transaction.max.timeout.ms \
          and five minutes.";
+    GROUP_MEMBERS = "kafka_consumergroup_members" Gauge, "Members of a group.";
+    GROUP_OFFSET = "kafka_consumergroup_current_offset" Gauge,
+        "Offset that a group has committed.";
+    GROUP_OFFSET_SUM = "kafka_consumergroup_current_offset_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_LAG = "kafka_consumergroup_lag" Gauge,
+        "Offsets from the committed one to the high watermark; at least 0.";
+    GROUP_LAG_SUM = "kafka_consumergroup_lag_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_OFFSETS_LEFT_OUT = "ringlog_consumergroup_offsets_left_out" Gauge,
+        "Committed offsets that this scrape leaves out, because there are too many.";
     PROCESS_CPU = "process_cpu_seconds_total" CounterSeconds,
         "Processor time of the process, in user and kernel.";
     PROCESS_RESIDENT = "process_resident_memory_bytes" Gauge, "Resident memory of the process.";

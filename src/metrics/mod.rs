@@ -6,10 +6,12 @@
 //! them and the little HTTP it needs are made here, the sockets are elsewhere. Must never decide
 //! anything.
 
+pub mod cleaner;
 pub mod exposition;
 pub mod families;
 pub mod histogram;
 pub mod http;
+pub mod lag;
 pub mod limit;
 pub mod requests;
 pub mod stages;

@@ -9,6 +9,7 @@
 
 mod directories;
 pub(crate) mod partition;
+mod swaps;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -170,7 +170,9 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let content = image.encode();
     write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
     for partition in &partitions {
-        partition.imaged_log_start.set(partition.row.borrow().log_start);
+        let row = partition.row.borrow();
+        partition.imaged_log_start.set(row.log_start);
+        partition.imaged_base.set(row.segment_base);
     }
     shard.journal.release_through(start.point);
     shard.metrics.checkpoints.add(1);

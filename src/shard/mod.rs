@@ -9,6 +9,7 @@ pub mod asked;
 pub mod build;
 pub mod catalog;
 pub mod checkpoint;
+pub mod cleaner;
 pub mod connection;
 pub mod connections;
 mod coordinator_log;
@@ -33,6 +34,7 @@ pub mod retention;
 pub mod rings;
 pub mod scrape;
 pub mod segment_removal;
+pub mod segment_use;
 pub mod space;
 pub mod transactions;
 pub mod watch;
@@ -66,6 +68,7 @@ use crate::metrics::{Limit, ShardMetrics};
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
+use cleaner::Cleaner;
 use connections::Connections;
 use event::Event;
 use fetch_session::SessionCache;
@@ -172,6 +175,8 @@ pub struct Shard {
     pub write_behind: WriteBehind,
     /// Requests for checkpoints.
     pub checkpoints: Checkpoints,
+    /// Compaction.
+    pub cleaner: Cleaner,
     /// Segments whose files are to go.
     pub removals: Removals,
     /// The disk's space.
@@ -251,6 +256,7 @@ impl Shard {
             journal: parts.journal,
             write_behind: WriteBehind::default(),
             checkpoints: Checkpoints::default(),
+            cleaner: Cleaner::default(),
             removals: Removals::default(),
             space: parts.space,
             files: RefCell::default(),
@@ -286,6 +292,7 @@ impl Shard {
         transactions::start(self);
         connections::start(self);
         group_offsets::start(self);
+        cleaner::start(self);
         retention::start(self);
         segment_removal::start(self);
         if self.id == ShardId(0) {
@@ -389,6 +396,7 @@ impl Shard {
         self.partitions.borrow_mut().remove(&id);
         self.files.borrow_mut().close_partition(id);
         self.cache.borrow_mut().forget(id);
+        self.cleaner.forget(id);
     }
 
     /// The shard that owns a partition, as the catalog has it.
@@ -514,6 +522,8 @@ impl Shard {
     /// # Errors
     /// What the disk says; the next start replays the journal then.
     pub async fn close(self: &Rc<Self>) -> io::Result<()> {
+        // Its files have their final names then.
+        self.cleaner.ended().await;
         self.journal.stop().await.map_err(io::Error::other)?;
         checkpoint::take(self, true).await?;
         segment_removal::finish(self).await;

@@ -54,8 +54,14 @@ pub async fn list_offset(shard: &Rc<Shard>, query: &OffsetQuery) -> OffsetAnswer
             return OffsetAnswer { offset: log.log_start(), leader_epoch, ..not_found };
         }
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return not_found,
-        MAX_TIMESTAMP => newest_record(shard, &partition).await,
-        timestamp => first_record_since(shard, &partition, timestamp).await,
+        MAX_TIMESTAMP => {
+            let _shared = partition.segment_use.shared().await;
+            newest_record(shard, &partition).await
+        }
+        timestamp => {
+            let _shared = partition.segment_use.shared().await;
+            first_record_since(shard, &partition, timestamp).await
+        }
     };
     match found {
         Ok(Some(found)) if found.offset < bound => OffsetAnswer {
@@ -227,6 +233,7 @@ pub async fn largest_timestamp(
     partition: &Rc<Partition>,
     base: Offset,
 ) -> io::Result<i64> {
+    let _shared = partition.segment_use.shared().await;
     let found = time_position(shard, partition, base, i64::MAX).await?;
     Ok(found.map_or(-1, |((largest, _), _)| largest))
 }

@@ -20,6 +20,7 @@ use crate::metrics::topics::TopicMetrics;
 
 use super::event::Event;
 use super::message::LogSize;
+use super::segment_use::SegmentUse;
 
 /// Whether a partition serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +49,11 @@ pub struct Partition {
     pub availability: RefCell<Availability>,
     /// Its row as the last durable image has it, without producers of later batches.
     pub row: RefCell<PartitionRow>,
+    /// The segment that the last durable image names as the one written to: this one and later
+    /// ones are not replaced, since recovery cuts there.
+    pub imaged_base: Cell<Offset>,
+    /// Who uses its segments.
+    pub segment_use: SegmentUse,
     /// The log start that the last durable image has: segments below it may go, whatever becomes
     /// of the journal.
     pub imaged_log_start: Cell<Offset>,
@@ -154,6 +160,7 @@ impl Partition {
             Some(offline) => Availability::Offline(offline.reason.clone()),
             None => Availability::Online,
         };
+        let imaged_base = row.segment_base;
         let imaged_log_start = row.log_start;
         Rc::new(Partition {
             id,
@@ -163,6 +170,8 @@ impl Partition {
             segments: RefCell::new(segments),
             availability: RefCell::new(availability),
             row: RefCell::new(row),
+            imaged_base: Cell::new(imaged_base),
+            segment_use: SegmentUse::default(),
             imaged_log_start: Cell::new(imaged_log_start),
             log_start_place: Cell::new(JournalSequence(0)),
             cleaning: Cell::new(false),

@@ -73,7 +73,7 @@ pub fn read_tail(partition: &Partition, bounds: &ReadBounds) -> Option<ReadBatch
     Some(read)
 }
 
-/// Reads from memory or disk.
+/// Reads from memory or disk. The caller holds the segments.
 ///
 /// # Errors
 /// What the disk says, or `InvalidData` where a segment does not hold what it should.
@@ -181,6 +181,10 @@ async fn read_with_aborted(
     bounds: &ReadBounds,
     committed_only: bool,
 ) -> io::Result<(ReadBatches, Option<Aborted>)> {
+    if !committed_only && let Some(found) = read_tail(partition, bounds) {
+        return Ok((found, None));
+    }
+    let _shared = partition.segment_use.shared().await;
     let found = read(shard, partition, bounds).await?;
     if !committed_only {
         return Ok((found, None));
@@ -191,8 +195,12 @@ async fn read_with_aborted(
 }
 
 /// The aborted transactions that overlap `[start, end)`, by rising marker: from the segment that
-/// holds `start` on, until none that comes later can overlap; at last those in memory.
-async fn aborted_in(
+/// holds `start` on, until none that comes later can overlap; at last those in memory. The caller
+/// holds the segments.
+///
+/// # Errors
+/// What the disk says.
+pub async fn aborted_in(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     start: Offset,

@@ -214,3 +214,30 @@ fn alter(cluster: &Cluster, topic: &Topic, name: &str, value: &str) {
     let response = cluster.connect().call(1, &request);
     assert_eq!(response.responses[0].error_code, 0);
 }
+
+/// As in Kafka, the file says how old records are that do not say it themselves.
+#[test]
+fn records_without_a_time_are_as_old_as_their_file() {
+    let mut cluster = cluster_that_looks_often(cluster::PER_CORE_1);
+    let topic = cluster.topic_with("timeless", 1, &[NEVER, AT_ONCE]);
+    for number in 0..3 {
+        let base = append(&mut cluster.at(&topic, 0), &topic, 0, &batch(-1));
+        assert_eq!(base, number);
+    }
+    cluster.broker.kill();
+    cluster.broker.restart();
+    let mut client = cluster.at(&topic, 0);
+    assert_eq!((start(&mut client, &topic), bases(&cluster, &topic)), (0, vec![0]));
+    alter(&cluster, &topic, "retention.ms", "3600000");
+    let clock = cluster.topic_with("clock", 1, &[AT_ONCE]);
+    let mut other = cluster.at(&clock, 0);
+    for round in 1..=2 {
+        append(&mut other, &clock, 0, &batch(1));
+        wait_for("the other topic", || start(&mut other, &clock) == round);
+    }
+    assert_eq!(start(&mut client, &topic), 0, "written a moment ago");
+    alter(&cluster, &topic, "retention.ms", "1");
+    wait_for("the file's time", || start(&mut client, &topic) == 3);
+    wait_for("files", || bases(&cluster, &topic).is_empty());
+    assert_eq!(cluster.broker.stderr(), "");
+}

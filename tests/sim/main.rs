@@ -11,8 +11,12 @@
 //! `RINGLOG_SIM_TRACE` tells what a seed does.
 
 mod batches;
+mod caller;
 mod clients;
+mod compaction;
 mod faults;
+mod groups;
+mod life;
 mod machine;
 mod oracle;
 mod recording;
@@ -20,8 +24,10 @@ mod scenario;
 mod starts;
 #[path = "../support/mod.rs"]
 mod support;
+mod trace;
 mod transactions;
 mod txn;
+mod wire;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};

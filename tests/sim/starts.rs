@@ -12,9 +12,7 @@ use ringlog::ids::{Offset, ShardId, TopicId, TopicPartition};
 use ringlog::limits::RETENTION_SLICE;
 use ringlog::metadata::topics::CreateTopic;
 use ringlog::shard::Shard;
-use ringlog::shard::message::{
-    CatalogChange, CatalogOutcome, DeleteRecordsPart, Operation, Reply,
-};
+use ringlog::shard::message::{CatalogChange, CatalogOutcome, DeleteRecordsPart, Operation, Reply};
 
 use crate::clients::Client;
 use crate::machine::Cluster;
@@ -182,7 +180,10 @@ fn all_partitions_are_looked_at() {
             }
             let removed = shards.iter().all(|shard| shard.removals.count() == 0);
             if gone == partitions && removed {
-                return shards.iter().map(|shard| shard.metrics.segments_deleted.get()).sum::<u64>();
+                return shards
+                    .iter()
+                    .map(|shard| shard.metrics.segments_deleted.get())
+                    .sum::<u64>();
             }
             let next = front.runtime.now().plus_ms(10);
             front.runtime.sleep_until(next).await;
@@ -193,11 +194,7 @@ fn all_partitions_are_looked_at() {
     assert_eq!(logs.values().sum::<usize>(), 0);
 }
 
-async fn create_with(
-    front: &Rc<Shard>,
-    partitions: usize,
-    configs: &[(&str, &str)],
-) -> TopicId {
+async fn create_with(front: &Rc<Shard>, partitions: usize, configs: &[(&str, &str)]) -> TopicId {
     let config = |(name, value): &(&str, &str)| ((*name).to_owned(), Some((*value).to_owned()));
     let topic = CreateTopic {
         name: "many".to_owned(),

@@ -27,6 +27,8 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("RETENTION_SLICE", "the unit of one turn"),
     ("READ_CHUNK_BYTES", "the unit of one read"),
     ("READ_AHEAD_CHUNKS", "the unit of one read"),
+    ("CLEANER_SLICE_BYTES", "the unit of one turn"),
+    ("CLEANER_PARTITIONS_PER_TURN", "the unit of one turn"),
     ("CHECKPOINT_LOOK_MS", "a time"),
     ("PRODUCER_ID_BLOCK", "a unit"),
     ("TXN_APPEND_RETRY_MS", "a time"),

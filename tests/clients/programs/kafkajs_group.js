@@ -3,11 +3,11 @@
 //
 // kafkajs calls nobody before it gives its partitions up. Its log tells: it names each request at
 // the moment it is written, and by then no handler runs any more. So `revoked` is printed as
-// JoinGroup or LeaveGroup goes out, or a crash is told. A JoinGroup that got no answer, because the
-// connection broke, is not tried again at once: the client first fetches by the assignment that it
-// had. It is a member still, so that is told as what it is, an assignment, and has to keep the rules
-// of one. What a handler has read is committed before it returns.
-// Told that the group does not know it, the client throws away its member id: that is `lost`.
+// JoinGroup or LeaveGroup goes out, or a crash is told. A JoinGroup that got no answer, because
+// the connection broke, is not tried again at once: the client first fetches by the assignment
+// that it had. It is a member still, so that is told as what it is, an assignment, and has to keep
+// the rules of one. What a handler has read is committed before it returns. Told that the group
+// does not know it, the client throws away its member id: that is `lost`.
 'use strict'
 const fs = require('fs')
 const { Kafka, PartitionAssigners, logLevel } = require('kafkajs')

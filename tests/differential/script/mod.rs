@@ -8,6 +8,7 @@ mod delete_records;
 mod fetch;
 mod group_offsets;
 mod groups;
+mod mixed_groups;
 mod offsets;
 mod produce;
 mod quorum;
@@ -34,6 +35,7 @@ pub fn run(mut peer: Peer) -> Answers {
     txn_offsets::ask(&mut peer);
     groups::ask(&mut peer);
     consumer_groups::ask(&mut peer);
+    mixed_groups::ask(&mut peer);
     peer.into_answers()
 }
 
