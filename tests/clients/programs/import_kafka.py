@@ -55,6 +55,7 @@ class Seen:
 
     def __init__(self):
         self.records = {}
+        self.compacted = None
         self.opened = None
         self.groups = None
 
@@ -67,7 +68,8 @@ def fill(bench):
         # Timestamps are out of order: nearly every batch begins a segment.
         topics.append(bench.topic(codec, 2, segment_ms=60_000))
         bench.produce(topics[-1], sample(2, codec), f"compression.type={codec}")
-    topics += [compacted(bench), shortened(bench)]
+    seen.compacted = compacted(bench)
+    topics += [seen.compacted, shortened(bench)]
     plan = txn.workload(bench, 30, "import")
     path = plan.write(bench.scratch / "import-transactions.jsonl")
     txn.check_answers(plan, bench.franz("transact", path, TRANSACTIONAL_ID).text)
@@ -161,9 +163,12 @@ def go_on(bench, seen, first):
 
 
 def check_files(bench, ringlog, seen):
-    """Every batch of every imported topic is whole for Kafka's own tool; how many files."""
+    """Every batch of every imported topic is whole for Kafka's own tool; how many files. But the
+    tool calls the gaps of a compacted topic a fault."""
     files = []
     for topic in seen.records:
+        if topic == seen.compacted:
+            continue
         for directory in sorted(ringlog.segment_directory(topic, 0).parent.glob(f"{topic}-*")):
             files += [file for file in dump_log.segment_files(directory) if file.stat().st_size]
     dump_log.dump(files, log_path=bench.log_path)
