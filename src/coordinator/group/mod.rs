@@ -16,6 +16,7 @@ pub mod consumer;
 pub mod conversion;
 pub mod offsets;
 pub mod outcome;
+pub mod progress;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,6 +4,7 @@ mod cluster;
 mod configs;
 mod consumer_groups;
 mod coordinators;
+mod delete_records;
 mod fetch;
 mod group_offsets;
 mod groups;
@@ -28,6 +29,7 @@ pub fn run(mut peer: Peer) -> Answers {
     produce::ask(&mut peer);
     fetch::ask(&mut peer);
     offsets::ask(&mut peer);
+    delete_records::ask(&mut peer);
     coordinators::ask(&mut peer);
     group_offsets::ask(&mut peer);
     txn_offsets::ask(&mut peer);
