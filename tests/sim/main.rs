@@ -11,16 +11,20 @@
 //! `RINGLOG_SIM_TRACE` tells what a seed does.
 
 mod batches;
+mod caller;
 mod clients;
 mod faults;
+mod life;
 mod machine;
 mod oracle;
 mod recording;
 mod scenario;
 #[path = "../support/mod.rs"]
 mod support;
+mod trace;
 mod transactions;
 mod txn;
+mod wire;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
