@@ -128,6 +128,8 @@ async fn finish(shard: &Rc<Shard>, partition: &Rc<Partition>, expired: &Expired)
         // Only what is sealed can leave. One that cannot be written has gone offline by that.
         let _ = write_behind::seal_at(shard, partition, expired.moved.start).await;
     }
+    // Whoever reads goes on to the end with what it has found.
+    let _alone = partition.segment_use.alone().await;
     if !partition.cleaning.get() {
         segment_removal::remove_below_start(shard, partition);
     }
