@@ -3,9 +3,7 @@
 //! The common path (create time, the producer's codec, not compressed) must not allocate; the
 //! table shows it beside the paths that may. Run with `cargo bench --bench batch`.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,27 +11,9 @@ use ringlog::batch::{
     BatchBuilder, Compression, CompressionTarget, TimestampType, ValidateRules, validate,
 };
 
-/// Counts what goes to the system's allocator.
-struct Counting;
+mod counting;
 
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of this very call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above; the memory came from the same allocator.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Counting = Counting;
+use counting::Count;
 
 fn main() {
     println!(
@@ -71,14 +51,14 @@ fn measure(name: &str, records: usize, batch: &Bytes, rules: &ValidateRules) {
     let mut rounds_left = ROUNDS;
     let mut batches = 1_u64;
     while rounds_left > 0 {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = Count::now();
         let started = Instant::now();
         for _ in 0..batches {
             let valid = validate(Some(black_box(batch).clone()), black_box(rules), NOW_MS);
             let _ = black_box(valid.expect("a good batch"));
         }
         let nanoseconds = started.elapsed().as_nanos() as f64;
-        allocations = (ALLOCATIONS.load(Ordering::Relaxed) - before) / batches;
+        allocations = before.elapsed().allocations / batches;
         if nanoseconds < ROUND_NS {
             batches *= 2;
             continue;

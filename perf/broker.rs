@@ -39,6 +39,7 @@ impl Launch {
 pub struct Broker {
     child: Child,
     addresses: Vec<String>,
+    metrics: Option<String>,
     start_up: Duration,
     launch: Option<Launch>,
 }
@@ -62,24 +63,33 @@ impl Broker {
         let (sender, ready) = channel();
         std::thread::spawn(move || {
             // Read to the end, so that the broker never waits for a reader.
+            let mut metrics = None;
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
+                if let Some(rest) = line.strip_prefix("metrics http://") {
+                    metrics = rest.split('/').next().map(str::to_owned);
+                }
                 if let Some(addresses) = line.strip_prefix("ready ") {
-                    let _ = sender.send((Instant::now(), addresses.to_owned()));
+                    let _ = sender.send((Instant::now(), addresses.to_owned(), metrics.clone()));
                 }
             }
         });
-        let Ok((at, addresses)) = ready.recv_timeout(READY_TIMEOUT) else {
+        let Ok((at, addresses, metrics)) = ready.recv_timeout(READY_TIMEOUT) else {
             let _ = child.kill();
             let _ = child.wait();
             return Err("the broker did not get ready".into());
         };
         let addresses = addresses.split(", ").map(str::to_owned).collect();
-        Ok(Broker { child, addresses, start_up: at - begun, launch: Some(launch) })
+        Ok(Broker { child, addresses, metrics, start_up: at - begun, launch: Some(launch) })
     }
 
     /// Address of its first shard.
     pub fn address(&self) -> &str {
         &self.addresses[0]
+    }
+
+    /// Its metrics endpoint.
+    pub fn metrics(&self) -> Option<&str> {
+        self.metrics.as_deref()
     }
 
     /// Its process.

@@ -1,63 +1,206 @@
 //! The machine's floors: what no broker can be faster than.
 //!
-//! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, a TCP
-//! echo between two threads, a memory copy. Each is taken in the same minute as the load.
+//! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, TCP
+//! echoes between two cores, a memory copy, sequential direct reads. Each is taken in the same
+//! minute as the load, on the cores that broker and load have.
 
-use std::io::{Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use ringlog::doctor::probe;
+use ringlog::io::buffers::AlignedBuffer;
+use ringlog::io::executor::cores;
 
-use super::client::Fault;
+use super::client::{Client, Fault};
+use super::report::{Figures, Report, figures, number};
+
+/// Floors of one minute, microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Floors {
+    /// A durable 4 KiB overwrite.
+    pub dsync_us: f64,
+    /// The slowest of a hundred of them.
+    pub dsync_p99_us: f64,
+    /// A TCP echo whose server sleeps in between, as an idle broker does.
+    pub echo_us: f64,
+    /// A TCP echo whose server polls.
+    pub echo_spinning_us: f64,
+}
+
+impl Floors {
+    /// Takes them: the server on the first core, its client on `core`.
+    pub fn take(data_dir: &Path, core: usize) -> Result<Floors, Fault> {
+        let dsync = probe::durable_writes(data_dir, PROBES)?;
+        let us = |quantile| dsync.value_at_quantile(quantile) as f64 / 1e3;
+        Ok(Floors {
+            dsync_us: us(0.5),
+            dsync_p99_us: us(0.99),
+            echo_us: lowest_echo_us(core, Waiting::Asleep)?,
+            echo_spinning_us: lowest_echo_us(core, Waiting::Polling)?,
+        })
+    }
+
+    /// One durable write and one round trip.
+    pub fn both_us(&self) -> f64 {
+        self.dsync_us + self.echo_us
+    }
+
+    /// For a report, with what else the machine is doing.
+    pub fn figures(&self) -> Figures {
+        figures([
+            ("floor_dsync_p50_us", number(self.dsync_us)),
+            ("floor_dsync_p99_us", number(self.dsync_p99_us)),
+            ("floor_echo_p50_us", number(self.echo_us)),
+            ("floor_echo_spinning_p50_us", number(self.echo_spinning_us)),
+            ("load_average", number(load_average())),
+        ])
+    }
+}
 
 /// Prints the floors.
-pub fn run(data_dir: &Path) -> Result<(), Fault> {
-    let dsync = durable_writes(data_dir)?;
-    println!("dsync 4 KiB   p50 {} us  p99 {} us", us(&dsync, 0.5), us(&dsync, 0.99));
-    let echo = echo()?;
-    println!("TCP echo      p50 {} us  p99 {} us", us(&echo, 0.5), us(&echo, 0.99));
-    println!("memcpy 64 MiB {:.1} GB/s", memory_copy());
+pub fn run(data_dir: &Path, json: bool) -> Result<(), Fault> {
+    let core = cores().last().copied().unwrap_or(0);
+    let mut report = Report::new("calibrate");
+    report.add_all(Floors::take(data_dir, core)?.figures());
+    for (server, waiting) in [("asleep", Waiting::Asleep), ("polling", Waiting::Polling)] {
+        for (client, asking) in
+            [("blocking", Asking::Blocking), ("polling", Asking::Polling), ("own", Asking::Own)]
+        {
+            let times = echo(core, waiting, asking)?;
+            let us = |quantile| number(times.value_at_quantile(quantile) as f64 / 1e3);
+            report.add(&format!("echo_server_{server}_client_{client}_p50_us"), us(0.5));
+            report.add(&format!("echo_server_{server}_client_{client}_p99_us"), us(0.99));
+        }
+    }
+    report.add("memory_copy_gb_per_s", number(memory_copy()));
+    report.print(json);
     Ok(())
 }
 
-fn us(histogram: &Histogram<u64>, quantile: f64) -> u64 {
-    histogram.value_at_quantile(quantile) / 1_000
+/// Processes that want a core, over the last minute.
+pub fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Overwrites of written blocks with `O_DIRECT | O_DSYNC`, nanoseconds each.
-pub fn durable_writes(data_dir: &Path) -> Result<Histogram<u64>, Fault> {
-    Ok(probe::durable_writes(data_dir, PROBES)?)
+/// What the server of an echo does between two messages.
+#[derive(Clone, Copy)]
+enum Waiting {
+    Asleep,
+    Polling,
+}
+
+/// How its client waits for the answer.
+#[derive(Clone, Copy)]
+enum Asking {
+    Blocking,
+    Polling,
+    /// As the load does.
+    Own,
+}
+
+/// The median of the client that is served fastest.
+fn lowest_echo_us(core: usize, waiting: Waiting) -> Result<f64, Fault> {
+    let mut lowest = f64::INFINITY;
+    for asking in [Asking::Blocking, Asking::Polling, Asking::Own] {
+        let times = echo(core, waiting, asking)?;
+        lowest = lowest.min(times.value_at_quantile(0.5) as f64 / 1e3);
+    }
+    Ok(lowest)
 }
 
 /// Round trips of 64 bytes between two threads, nanoseconds each.
-pub fn echo() -> Result<Histogram<u64>, Fault> {
+fn echo(core: usize, waiting: Waiting, asking: Asking) -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = std::thread::spawn(move || -> std::io::Result<()> {
+        let first = cores().first().copied().unwrap_or(0);
+        core_affinity::set_for_current(core_affinity::CoreId { id: first });
         let (mut peer, _) = listener.accept()?;
         peer.set_nodelay(true)?;
-        let mut message = [0u8; 64];
-        while peer.read_exact(&mut message).is_ok() {
+        peer.set_nonblocking(matches!(waiting, Waiting::Polling))?;
+        let mut message = [0u8; MESSAGE_BYTES];
+        while read_all(&mut peer, &mut message).is_ok() {
             peer.write_all(&message)?;
         }
         Ok(())
     });
-    let mut stream = TcpStream::connect(address)?;
+    let client = std::thread::spawn(move || -> Result<Histogram<u64>, Fault> {
+        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        match asking {
+            Asking::Own => echo_own(&address.to_string()),
+            Asking::Blocking => echo_plain(TcpStream::connect(address)?),
+            Asking::Polling => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nonblocking(true)?;
+                echo_plain(stream)
+            }
+        }
+    });
+    let times = client.join().map_err(|_| "the echo client failed")??;
+    server.join().map_err(|_| "the echo server failed")??;
+    Ok(times)
+}
+
+fn echo_plain(mut stream: TcpStream) -> Result<Histogram<u64>, Fault> {
     stream.set_nodelay(true)?;
-    let mut histogram = Histogram::new(3)?;
-    let mut message = [1u8; 64];
+    let mut times = Histogram::new(3)?;
+    let mut message = [1u8; MESSAGE_BYTES];
     for _ in 0..PROBES {
         let begun = Instant::now();
         stream.write_all(&message)?;
-        stream.read_exact(&mut message)?;
-        histogram.record(begun.elapsed().as_nanos() as u64)?;
+        read_all(&mut stream, &mut message)?;
+        times.record(begun.elapsed().as_nanos() as u64)?;
     }
-    drop(stream);
-    server.join().map_err(|_| "the echo server failed")??;
-    Ok(histogram)
+    Ok(times)
+}
+
+fn echo_own(address: &str) -> Result<Histogram<u64>, Fault> {
+    let mut client = Client::connect(address)?;
+    let mut times = Histogram::new(3)?;
+    let mut frame = vec![0; MESSAGE_BYTES];
+    frame[3] = MESSAGE_BYTES as u8 - 4;
+    for _ in 0..PROBES {
+        let begun = Instant::now();
+        client.send(&frame)?;
+        client.receive()?;
+        times.record(begun.elapsed().as_nanos() as u64)?;
+    }
+    Ok(times)
+}
+
+/// Reads a whole message, again and again where the socket does not wait by itself.
+fn read_all(stream: &mut TcpStream, message: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < message.len() {
+        match stream.read(&mut message[filled..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes per second of reading a file from its begin to its end past the page cache.
+pub fn direct_read_bytes_per_second(path: &Path) -> Result<f64, Fault> {
+    let file: File = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    let mut buffer = AlignedBuffer::heap(READ_BYTES);
+    let begun = Instant::now();
+    let mut position = 0;
+    loop {
+        match file.read_at(&mut buffer, position)? {
+            0 => break,
+            bytes => position += bytes as u64,
+        }
+    }
+    Ok(position as f64 / begun.elapsed().as_secs_f64())
 }
 
 fn memory_copy() -> f64 {
@@ -72,4 +215,6 @@ fn memory_copy() -> f64 {
 }
 
 const PROBES: usize = 2_000;
+const MESSAGE_BYTES: usize = 64;
+const READ_BYTES: usize = 1024 * 1024;
 const COPY_BYTES: usize = 64 * 1024 * 1024;

@@ -1,17 +1,17 @@
 //! A minimal blocking Kafka client: one connection, requests in flight, answers in order.
 //!
-//! Owns hand-made frames for the hot requests, so that the load costs little. Set-up requests
-//! (Metadata, CreateTopics) go through the codec.
+//! Owns hand-made frames for the hot requests, so that the load costs little. All others go through
+//! the codec.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    ApiKey, CreateTopicsRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader,
+    CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest, RequestHeader, ResponseHeader,
     TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
@@ -31,7 +31,7 @@ impl Client {
     pub fn connect(address: &str) -> Result<Client, Fault> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Client { stream, buffer: Vec::new() })
     }
 
@@ -51,17 +51,20 @@ impl Client {
 
     /// One request of any kind and its answer.
     pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response, Fault> {
-        let mut body = BytesMut::new();
-        let header = RequestHeader::default()
-            .with_request_api_key(R::KEY)
-            .with_request_api_version(version)
-            .with_client_id(Some(StrBytes::from_static_str("ringlog-perf")));
-        header.encode(&mut body, R::header_version(version))?;
-        request.encode(&mut body, version)?;
-        self.send(&framed(body.to_vec()))?;
+        self.send(&frame_of(version, request)?)?;
+        self.answer::<R>(version)
+    }
+
+    /// The answer to a request that was sent before.
+    pub fn answer<R: Request>(&mut self, version: i16) -> Result<R::Response, Fault> {
         let mut answer = Bytes::copy_from_slice(self.receive()?);
         ResponseHeader::decode(&mut answer, R::Response::header_version(version))?;
         Ok(R::Response::decode(&mut answer, version)?)
+    }
+
+    /// Waits no longer than this for an answer.
+    pub fn wait_at_most(&self, time: Duration) -> Result<(), Fault> {
+        Ok(self.stream.set_read_timeout(Some(time))?)
     }
 
     /// Whether an answer begins to arrive before `due`.
@@ -70,27 +73,6 @@ impl Client {
         let mut waited = [PollFd::new(&self.stream, PollFlags::IN)];
         let left = Timespec::try_from(left)?;
         Ok(poll(&mut waited, Some(&left))? > 0)
-    }
-
-    fn call<Q: Encodable>(
-        &mut self,
-        key: ApiKey,
-        version: i16,
-        request: &Q,
-    ) -> Result<Bytes, Fault> {
-        let mut body = BytesMut::new();
-        let header = RequestHeader::default()
-            .with_request_api_key(key as i16)
-            .with_request_api_version(version)
-            .with_client_id(Some(StrBytes::from_static_str("ringlog-perf")));
-        header.encode(&mut body, key.request_header_version(version))?;
-        request.encode(&mut body, version)?;
-        let mut frame = (body.len() as u32).to_be_bytes().to_vec();
-        frame.extend_from_slice(&body);
-        self.send(&frame)?;
-        let answer = self.receive()?;
-        let header = if key.response_header_version(version) >= 1 { 5 } else { 4 };
-        Ok(Bytes::copy_from_slice(&answer[header..]))
     }
 
     /// Creates the topic unless it exists, and returns each partition's leader address.
@@ -102,12 +84,11 @@ impl Client {
                 .with_num_partitions(partitions)
                 .with_replication_factor(1),
         ]);
-        self.call(ApiKey::CreateTopics, 4, &create)?;
+        self.ask(4, &create)?;
         let ask = MetadataRequest::default()
             .with_topics(Some(vec![MetadataRequestTopic::default().with_name(Some(name))]));
         for _ in 0..100 {
-            let mut body = self.call(ApiKey::Metadata, 5, &ask)?;
-            let metadata = MetadataResponse::decode(&mut body, 5)?;
+            let metadata = self.ask(5, &ask)?;
             let Some(topic) = metadata.topics.first() else { continue };
             let address = |leader: i32| {
                 let broker = metadata.brokers.iter().find(|broker| broker.node_id.0 == leader);
@@ -121,10 +102,63 @@ impl Client {
             if !leaders.is_empty() && leaders.iter().all(Option::is_some) {
                 return Ok(leaders.into_iter().flatten().collect());
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         Err("the topic has no leaders".into())
     }
+
+    /// A connection to the coordinator of a group or of a transactional id.
+    pub fn coordinator(&mut self, kind: Coordinator, key: &str) -> Result<Client, Fault> {
+        let ask = FindCoordinatorRequest::default()
+            .with_key(StrBytes::from_string(key.to_owned()))
+            .with_key_type(kind as i8);
+        let found = self.ask(3, &ask)?;
+        accept("FindCoordinator", found.error_code)?;
+        Client::connect(&format!("{}:{}", found.host.as_str(), found.port))
+    }
+
+    /// Asks until the coordinator is loaded: its topic may be new.
+    pub fn ask_loaded<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+        code_of: impl Fn(&R::Response) -> i16,
+    ) -> Result<R::Response, Fault> {
+        let deadline = Instant::now() + LOADED_TIMEOUT;
+        loop {
+            let answer = self.ask(version, request)?;
+            if !LOADING.contains(&code_of(&answer)) || Instant::now() > deadline {
+                return Ok(answer);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What is coordinated.
+#[derive(Clone, Copy, Debug)]
+pub enum Coordinator {
+    /// A group.
+    Group = 0,
+    /// A transactional id.
+    Transaction = 1,
+}
+
+/// A frame with a request of any kind.
+pub fn frame_of<R: Request>(version: i16, request: &R) -> Result<Vec<u8>, Fault> {
+    let mut body = BytesMut::new();
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_client_id(Some(StrBytes::from_static_str("ringlog-perf")));
+    header.encode(&mut body, R::header_version(version))?;
+    request.encode(&mut body, version)?;
+    Ok(framed(body.to_vec()))
+}
+
+/// An error unless the code is none.
+pub fn accept(api: &str, code: i16) -> Result<(), Fault> {
+    if code == 0 { Ok(()) } else { Err(format!("{api} was answered with error {code}").into()) }
 }
 
 /// A Produce v7 request for one batch.
@@ -222,3 +256,8 @@ fn framed(body: Vec<u8>) -> Vec<u8> {
     frame.extend_from_slice(&body);
     frame
 }
+
+/// The coordinator is being loaded, or its topic is new.
+const LOADING: std::ops::RangeInclusive<i16> = 14..=16;
+const LOADED_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,14 +8,109 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use hdrhistogram::Histogram;
 use ringlog::batch::{BatchBuilder, CompressionTarget};
+use ringlog::io::clock::wall_ms;
 
-use super::RunArguments;
+use super::calibrate::Floors;
 use super::client::{
-    Client, Fault, fetch_frame, fetch_records, next_offset, produce_error, produce_frame,
+    Client, Fault, accept, fetch_frame, fetch_records, next_offset, produce_error, produce_frame,
 };
 use super::measure::Usage;
+use super::metrics::JOURNAL_COMMITS;
+use super::report::{Figures, Report, figures, number};
+use super::target::{Server, Target};
+
+/// What is done to the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Append batches.
+    Produce,
+    /// Read what is there, from the begin, again and again.
+    Fetch,
+}
+
+/// One load.
+#[derive(Args, Clone, Debug)]
+pub struct Load {
+    /// Topic; made if missing
+    #[arg(long, default_value = "perf")]
+    pub topic: String,
+    /// Partitions of the topic
+    #[arg(long, default_value_t = 1)]
+    pub partitions: i32,
+    /// Connections, each on a thread of its own
+    #[arg(long, default_value_t = 1)]
+    pub connections: usize,
+    /// Requests in flight per connection
+    #[arg(long, default_value_t = 1)]
+    pub in_flight: usize,
+    /// Bytes of a record's value
+    #[arg(long, default_value_t = 1024)]
+    pub record_bytes: usize,
+    /// Records per request
+    #[arg(long, default_value_t = 1)]
+    pub records: usize,
+    /// Records have keys, each another one
+    #[arg(long)]
+    pub keyed: bool,
+    /// acks of Produce: -1, 1, or 0 for no answer
+    #[arg(long, default_value_t = -1, allow_hyphen_values = true)]
+    pub acks: i16,
+    /// Requests per second over all connections; 0 sends as fast as answers come
+    #[arg(long, default_value_t = 0)]
+    pub rate: u64,
+    /// Length of the measured part
+    #[arg(long, default_value_t = 5)]
+    pub seconds: u64,
+    /// Length of the warm-up that is not counted
+    #[arg(long, default_value_t = 1)]
+    pub warm_up_seconds: u64,
+}
+
+impl Load {
+    /// One connection with one request of one record in flight.
+    #[must_use]
+    pub fn one(topic: &str, seconds: u64) -> Load {
+        Load {
+            topic: topic.to_owned(),
+            partitions: 1,
+            connections: 1,
+            in_flight: 1,
+            record_bytes: 1024,
+            records: 1,
+            keyed: false,
+            acks: -1,
+            rate: 0,
+            seconds,
+            warm_up_seconds: 1,
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        figures([
+            ("partitions", self.partitions.into()),
+            ("connections", self.connections.into()),
+            ("in_flight", self.in_flight.into()),
+            ("record_bytes", self.record_bytes.into()),
+            ("records", self.records.into()),
+            ("acks", self.acks.into()),
+        ])
+    }
+}
+
+/// Options of `run produce` and `run fetch`.
+#[derive(Args, Clone, Debug)]
+pub struct LoadArguments {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    load: Load,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -34,12 +129,22 @@ pub struct Outcome {
     pub requests_in_all: u64,
     pub bytes: u64,
     pub used: Usage,
+    /// Blocks that the journal wrote for the requests in all; 0 where the broker does not tell.
+    pub journal_commits: f64,
     pub latencies: Histogram<u64>,
 }
 
 impl Outcome {
     pub fn us(&self, quantile: f64) -> f64 {
         self.latencies.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    pub fn megabytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds / 1e6
     }
 
     pub fn cpu_seconds_per_gb(&self) -> f64 {
@@ -50,8 +155,24 @@ impl Outcome {
         per(self.used.cpu_seconds, self.requests, 1e6)
     }
 
-    pub fn write_amplification(&self) -> f64 {
-        per(self.used.written_bytes as f64, self.bytes, 1.0)
+    pub fn requests_per_commit(&self) -> f64 {
+        self.requests_in_all as f64 / self.journal_commits
+    }
+
+    fn figures(&self) -> Figures {
+        figures([
+            ("requests_per_second", number(self.requests_per_second())),
+            ("megabytes_per_second", number(self.megabytes_per_second())),
+            ("p50_us", number(self.us(0.5))),
+            ("p99_us", number(self.us(0.99))),
+            ("p999_us", number(self.us(0.999))),
+            ("requests_per_journal_commit", number(self.requests_per_commit())),
+            ("broker_cores", number(self.used.cpu_seconds / self.seconds)),
+            ("broker_cpu_seconds_per_gb", number(self.cpu_seconds_per_gb())),
+            ("broker_cpu_seconds_per_million_requests", number(self.cpu_seconds_per_million())),
+            ("write_amplification", number(per(self.used.written_bytes as f64, self.bytes, 1.0))),
+            ("resident_bytes", self.used.resident_bytes.into()),
+        ])
     }
 }
 
@@ -61,29 +182,42 @@ fn per(amount: f64, count: u64, unit: f64) -> f64 {
 }
 
 /// Runs the load and prints the report.
-pub fn run(arguments: &RunArguments) -> Result<(), Fault> {
-    report(arguments, &measure(arguments)?);
+pub fn run(arguments: &LoadArguments, mode: Mode) -> Result<(), Fault> {
+    let server = arguments.target.server()?;
+    let load = &arguments.load;
+    let name = match mode {
+        Mode::Produce => "produce",
+        Mode::Fetch => "fetch",
+    };
+    if mode == Mode::Fetch && arguments.target.bootstrap.is_none() {
+        // There is nothing to be read yet.
+        fill(&server, &load.topic, FILLED_BYTES)?;
+    }
+    let mut report = Report::new(name);
+    report.add_all(Floors::take(&arguments.target.own.data_dir, server.core)?.figures());
+    report.add_all(load.figures());
+    report.add_all(measure(&server, load, mode)?.figures());
+    report.print(arguments.json);
     Ok(())
 }
 
 /// Runs the load; a line per second on standard error says how it goes.
-pub fn measure(arguments: &RunArguments) -> Result<Outcome, Fault> {
-    let mut client = Client::connect(&arguments.bootstrap)?;
-    let leaders = client.leaders(&arguments.topic, arguments.partitions)?;
+pub fn measure(server: &Server, load: &Load, mode: Mode) -> Result<Outcome, Fault> {
+    let leaders = Client::connect(&server.address)?.leaders(&load.topic, load.partitions)?;
+    let metrics = server.scrape()?;
     let shared = Arc::new(Shared::default());
-    let threads: Vec<_> = (0..arguments.connections)
+    let threads: Vec<_> = (0..load.connections)
         .map(|number| {
-            let arguments = arguments.clone();
+            let load = load.clone();
             let shared = Arc::clone(&shared);
             let leaders = leaders.clone();
+            let core = server.core;
             std::thread::spawn(move || {
                 // Only these threads: a broker started later must not inherit the pin.
-                if let Some(core) = arguments.core {
-                    core_affinity::set_for_current(core_affinity::CoreId { id: core });
-                }
-                let part = match arguments.mode.as_str() {
-                    "fetch" => fetch(&arguments, &shared, &leaders, number),
-                    _ => produce(&arguments, &shared, &leaders, number),
+                core_affinity::set_for_current(core_affinity::CoreId { id: core });
+                let part = match mode {
+                    Mode::Fetch => fetch(&load, &shared, &leaders, number),
+                    Mode::Produce => produce(&load, &shared, &leaders, number),
                 };
                 // One that fails ends all.
                 shared.over.store(true, Ordering::SeqCst);
@@ -91,24 +225,29 @@ pub fn measure(arguments: &RunArguments) -> Result<Outcome, Fault> {
             })
         })
         .collect();
-    watch(&shared, arguments.warm_up_seconds, "warm-up");
-    let pid = arguments.pid.unwrap_or(0);
-    let before = Usage::of(pid);
+    watch(&shared, load.warm_up_seconds, "warm-up");
+    let before = server.usage();
     let begun = Instant::now();
     shared.measuring.store(true, Ordering::SeqCst);
-    watch(&shared, arguments.seconds, &arguments.mode);
+    watch(&shared, load.seconds, "measured");
     shared.measuring.store(false, Ordering::SeqCst);
     let seconds = begun.elapsed().as_secs_f64();
-    let used = Usage::of(pid).since(&before);
+    let used = server.usage().since(&before);
     shared.over.store(true, Ordering::SeqCst);
     let mut latencies = Histogram::<u64>::new(3)?;
     for thread in threads {
         latencies.add(thread.join().map_err(|_| "a connection's thread failed")??)?;
     }
-    let (requests, bytes) =
-        (shared.requests.load(Ordering::SeqCst), shared.bytes.load(Ordering::SeqCst));
-    let requests_in_all = shared.all.load(Ordering::SeqCst);
-    Ok(Outcome { seconds, requests, requests_in_all, bytes, used, latencies })
+    let journal_commits = server.scrape()?.since(&metrics, JOURNAL_COMMITS);
+    Ok(Outcome {
+        seconds,
+        requests: shared.requests.load(Ordering::SeqCst),
+        requests_in_all: shared.all.load(Ordering::SeqCst),
+        bytes: shared.bytes.load(Ordering::SeqCst),
+        used,
+        journal_commits,
+        latencies,
+    })
 }
 
 /// Waits, and says once a second what was done in it.
@@ -130,69 +269,27 @@ fn watch(shared: &Shared, seconds: u64, name: &str) {
     }
 }
 
-fn report(arguments: &RunArguments, outcome: &Outcome) {
-    if arguments.json {
-        let object = serde_json::json!({
-            "mode": arguments.mode, "connections": arguments.connections,
-            "in_flight": arguments.in_flight, "record_bytes": arguments.record_bytes,
-            "records": arguments.records, "partitions": arguments.partitions,
-            "requests_per_second": outcome.requests as f64 / outcome.seconds,
-            "megabytes_per_second": outcome.bytes as f64 / outcome.seconds / 1e6,
-            "p50_us": outcome.us(0.5), "p99_us": outcome.us(0.99), "p999_us": outcome.us(0.999),
-            "broker_cpu_seconds_per_gb": outcome.cpu_seconds_per_gb(),
-            "broker_cpu_seconds_per_million_requests": outcome.cpu_seconds_per_million(),
-            "write_amplification": outcome.write_amplification(),
-            "resident_bytes": outcome.used.resident_bytes,
-        });
-        println!("{object}");
-        return;
-    }
-    println!(
-        "{:<8} {} connections x {} in flight, {} records of {} B, {} partitions",
-        arguments.mode,
-        arguments.connections,
-        arguments.in_flight,
-        arguments.records,
-        arguments.record_bytes,
-        arguments.partitions
-    );
-    println!(
-        "  {:.0} requests/s, {:.1} MB/s, latency p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
-        outcome.requests as f64 / outcome.seconds,
-        outcome.bytes as f64 / outcome.seconds / 1e6,
-        outcome.us(0.5),
-        outcome.us(0.99),
-        outcome.us(0.999)
-    );
-    println!(
-        "  broker: {:.2} cores, {:.2} CPU-s per GB, {:.1} CPU-s per million requests, \
-         {:.2} bytes written per byte, {} MiB resident",
-        outcome.used.cpu_seconds / outcome.seconds,
-        outcome.cpu_seconds_per_gb(),
-        outcome.cpu_seconds_per_million(),
-        outcome.write_amplification(),
-        outcome.used.resident_bytes >> 20
-    );
-}
-
 /// Batch of one request.
-fn batch(arguments: &RunArguments) -> Vec<u8> {
+#[must_use]
+pub fn batch(load: &Load) -> Vec<u8> {
     let mut builder = BatchBuilder::new(CompressionTarget::Uncompressed);
     // Not compressible, so that nothing on the way can cheat.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    for record in 0..arguments.records.max(1) {
-        let mut value = vec![0u8; arguments.record_bytes];
+    for record in 0..load.records.max(1) {
+        let key = format!("key-{:012}", state >> 24);
+        let mut value = vec![0u8; load.record_bytes];
         for byte in &mut value {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(record as u64 | 1);
             *byte = (state >> 56) as u8;
         }
-        builder.push(1_700_000_000_000, None, Some(&value), &[]);
+        let key = load.keyed.then_some(key.as_bytes());
+        builder.push(wall_ms(), key, Some(&value), &[]);
     }
     builder.finish()
 }
 
 fn produce(
-    arguments: &RunArguments,
+    load: &Load,
     shared: &Shared,
     leaders: &[String],
     number: usize,
@@ -203,20 +300,24 @@ fn produce(
         .filter(|&partition| &leaders[partition] == node)
         .map(|partition| partition as i32)
         .collect();
-    let batch = batch(arguments);
+    let batch = batch(load);
     let frames: Vec<Vec<u8>> = mine
         .iter()
-        .map(|&partition| produce_frame(&arguments.topic, partition, arguments.acks, &batch))
+        .map(|&partition| produce_frame(&load.topic, partition, load.acks, &batch))
         .collect();
     let mut client = Client::connect(node)?;
     let mut histogram = Histogram::new(3)?;
     let mut intended: VecDeque<Instant> = VecDeque::new();
-    let interval = (arguments.rate > 0)
-        .then(|| Duration::from_secs_f64(arguments.connections as f64 / arguments.rate as f64));
+    let interval = (load.rate > 0)
+        .then(|| Duration::from_secs_f64(load.connections as f64 / load.rate as f64));
     let mut due = Instant::now();
     let mut next = number;
+    if load.acks == 0 {
+        produce_unanswered(load, shared, &mut client, (&frames, batch.len()))?;
+        return Ok(histogram);
+    }
     loop {
-        while intended.len() < arguments.in_flight {
+        while intended.len() < load.in_flight {
             if let Some(interval) = interval {
                 let now = Instant::now();
                 if due > now {
@@ -234,16 +335,10 @@ fn produce(
             next += 1;
         }
         // Until the next request is due, an answer may come; not longer.
-        if interval.is_some()
-            && intended.len() < arguments.in_flight
-            && !client.readable_before(due)?
-        {
+        if interval.is_some() && intended.len() < load.in_flight && !client.readable_before(due)? {
             continue;
         }
-        let code = produce_error(client.receive()?, &arguments.topic);
-        if code != 0 {
-            return Err(format!("Produce was answered with error {code}").into());
-        }
+        accept("Produce", produce_error(client.receive()?, &load.topic))?;
         shared.all.fetch_add(1, Ordering::Relaxed);
         let sent = intended.pop_front().ok_or("an answer too many")?;
         if shared.measuring.load(Ordering::Relaxed) {
@@ -257,8 +352,48 @@ fn produce(
     }
 }
 
+/// Appends so many bytes of batches of 64 KiB to a topic of one partition.
+pub fn fill(server: &Server, topic: &str, bytes: u64) -> Result<(), Fault> {
+    let leader = Client::connect(&server.address)?.leaders(topic, 1)?.swap_remove(0);
+    let batch = batch(&Load { records: 64, ..Load::one(topic, 0) });
+    let frame = produce_frame(topic, 0, -1, &batch);
+    let mut client = Client::connect(&leader)?;
+    let batches = bytes.div_ceil(batch.len() as u64);
+    for number in 0..batches + FILLS_IN_FLIGHT {
+        if number < batches {
+            client.send(&frame)?;
+        }
+        if number >= FILLS_IN_FLIGHT {
+            accept("Produce", produce_error(client.receive()?, topic))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends without answers, for as long as it takes; the broker has read all of it in the end.
+fn produce_unanswered(
+    load: &Load,
+    shared: &Shared,
+    client: &mut Client,
+    (frames, bytes): (&[Vec<u8>], usize),
+) -> Result<(), Fault> {
+    for frame in frames.iter().cycle() {
+        client.send(frame)?;
+        shared.all.fetch_add(1, Ordering::Relaxed);
+        if shared.measuring.load(Ordering::Relaxed) {
+            shared.requests.fetch_add(1, Ordering::Relaxed);
+            shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        if shared.over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    // A refused batch would have closed the connection.
+    client.leaders(&load.topic, load.partitions).map(drop)
+}
+
 fn fetch(
-    arguments: &RunArguments,
+    load: &Load,
     shared: &Shared,
     leaders: &[String],
     number: usize,
@@ -269,11 +404,9 @@ fn fetch(
     let mut offset = 0;
     while !shared.over.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        client.send(&fetch_frame(&arguments.topic, partition as i32, offset, FETCH_BYTES))?;
-        let (code, records) = fetch_records(client.receive()?, &arguments.topic);
-        if code != 0 {
-            return Err(format!("Fetch was answered with error {code}").into());
-        }
+        client.send(&fetch_frame(&load.topic, partition as i32, offset, FETCH_BYTES))?;
+        let (code, records) = fetch_records(client.receive()?, &load.topic);
+        accept("Fetch", code)?;
         shared.all.fetch_add(1, Ordering::Relaxed);
         if shared.measuring.load(Ordering::Relaxed) && !records.is_empty() {
             histogram.record(begun.elapsed().as_nanos() as u64)?;
@@ -287,3 +420,6 @@ fn fetch(
 }
 
 const FETCH_BYTES: i32 = 1024 * 1024;
+const FILLS_IN_FLIGHT: u64 = 8;
+/// What a broker that is started for it has to be fetched.
+const FILLED_BYTES: u64 = 256 << 20;

@@ -1,19 +1,29 @@
 //! `ringlog-perf`: the machine's floors, and load on a broker over the Kafka protocol.
 //!
-//! Owns a small blocking client per connection that writes hand-made Produce and Fetch requests,
-//! and the numbers that outlast a machine: broker CPU-seconds, write amplification, latency beside
-//! the floors of the same minute. Must never share code with the broker's hot path: it measures it.
+//! Owns the commands. Each takes figures that outlast a machine: CPU-seconds and system calls of
+//! the broker, journal commits, bytes, and latencies beside the floors of the same minute. Must
+//! never share code with the broker's hot path: it measures it. README.md has how to read it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 mod broker;
 mod calibrate;
+mod checkpoint;
 mod client;
 mod first_column;
+mod groups;
+mod idle;
 mod load;
 mod measure;
+mod metrics;
+mod producer;
+mod recovery;
+mod report;
+mod syscalls;
+mod target;
 mod txn;
 
 /// Measures a machine and a broker.
@@ -30,68 +40,52 @@ enum Command {
     Calibrate {
         /// Directory on the disk to measure
         #[arg(long, default_value = ".")]
-        data_dir: std::path::PathBuf,
+        data_dir: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Put load on a broker and report what it cost
-    Run(RunArguments),
+    #[command(subcommand)]
+    Run(Run),
     /// Take every figure of the first column of the targets, and say which are met
     FirstColumn(first_column::FirstColumnArguments),
 }
 
-/// What load to put on which broker.
-#[derive(Args, Clone, Debug)]
-pub struct RunArguments {
-    /// A broker of the cluster
-    #[arg(long, default_value = "127.0.0.1:9092")]
-    pub bootstrap: String,
-    /// Process to account CPU and I/O of
-    #[arg(long)]
-    pub pid: Option<u32>,
-    /// produce, or fetch what is there
-    #[arg(long, default_value = "produce")]
-    pub mode: String,
-    /// Topic; made if missing
-    #[arg(long, default_value = "perf")]
-    pub topic: String,
-    /// Partitions of the topic
-    #[arg(long, default_value_t = 1)]
-    pub partitions: i32,
-    /// Connections, each on a thread of its own
-    #[arg(long, default_value_t = 1)]
-    pub connections: usize,
-    /// Requests in flight per connection
-    #[arg(long, default_value_t = 1)]
-    pub in_flight: usize,
-    /// Bytes of a record's value
-    #[arg(long, default_value_t = 1024)]
-    pub record_bytes: usize,
-    /// Records per request
-    #[arg(long, default_value_t = 1)]
-    pub records: usize,
-    /// acks of Produce: 1 or -1
-    #[arg(long, default_value_t = -1, allow_hyphen_values = true)]
-    pub acks: i16,
-    /// Requests per second over all connections; 0 sends as fast as answers come
-    #[arg(long, default_value_t = 0)]
-    pub rate: u64,
-    /// Length of the measured part
-    #[arg(long, default_value_t = 5)]
-    pub seconds: u64,
-    /// Length of the warm-up that is not counted
-    #[arg(long, default_value_t = 1)]
-    pub warm_up_seconds: u64,
-    /// Core to pin the load to
-    #[arg(long)]
-    pub core: Option<usize>,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub json: bool,
+#[derive(Debug, Subcommand)]
+enum Run {
+    /// Append batches
+    Produce(load::LoadArguments),
+    /// Read what is there, again and again
+    Fetch(load::LoadArguments),
+    /// Count the system calls of a produce request
+    Syscalls(syscalls::SyscallsArguments),
+    /// Commit transactions, by both protocols, and compare with an idempotent producer
+    Txn(txn::TxnArguments),
+    /// Commit offsets, and have a large group rebalance
+    Groups(groups::GroupsArguments),
+    /// Produce while checkpoints are taken, and while none are
+    Checkpoint(checkpoint::CheckpointArguments),
+    /// Crash a broker with much in its journal
+    Recovery(recovery::RecoveryArguments),
+    /// Start a broker with many partitions, and with many transactional ids
+    Starts(recovery::StartsArguments),
+    /// Have a broker hold much and do nothing
+    Idle(idle::IdleArguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Calibrate { data_dir } => calibrate::run(&data_dir),
-        Command::Run(arguments) => load::run(&arguments),
+        Command::Calibrate { data_dir, json } => calibrate::run(&data_dir, json),
+        Command::Run(Run::Produce(arguments)) => load::run(&arguments, load::Mode::Produce),
+        Command::Run(Run::Fetch(arguments)) => load::run(&arguments, load::Mode::Fetch),
+        Command::Run(Run::Syscalls(arguments)) => syscalls::run(&arguments),
+        Command::Run(Run::Txn(arguments)) => txn::run(&arguments),
+        Command::Run(Run::Groups(arguments)) => groups::run(&arguments),
+        Command::Run(Run::Checkpoint(arguments)) => checkpoint::run(&arguments),
+        Command::Run(Run::Recovery(arguments)) => recovery::run(&arguments),
+        Command::Run(Run::Starts(arguments)) => recovery::run_starts(&arguments),
+        Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
     };
     match outcome {

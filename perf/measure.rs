@@ -1,4 +1,4 @@
-//! What a process has used: CPU time, bytes written, memory, from `/proc`.
+//! What a process has used: CPU time, bytes written, memory, from `/proc`; and the median.
 
 use std::collections::HashMap;
 
@@ -34,8 +34,7 @@ impl Usage {
             cpu_seconds: cpu_seconds(pid).unwrap_or((ticks(11) + ticks(12)) / TICKS_PER_SECOND),
             written_bytes: number(&io, "write_bytes"),
             resident_bytes: number(&status, "VmRSS") * 1024,
-            switches: number(&status, "voluntary_ctxt_switches")
-                + number(&status, "nonvoluntary_ctxt_switches"),
+            switches: switches(pid),
         }
     }
 
@@ -46,9 +45,31 @@ impl Usage {
             cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
             written_bytes: self.written_bytes - earlier.written_bytes,
             resident_bytes: self.resident_bytes,
-            switches: self.switches - earlier.switches,
+            switches: self.switches.saturating_sub(earlier.switches),
         }
     }
+}
+
+/// Context switches of all threads.
+fn switches(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let status = pairs(&text);
+        ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
+            .iter()
+            .filter_map(|name| status.get(*name))
+            .sum::<u64>()
+    };
+    threads.map(of).sum()
+}
+
+/// The middle one.
+#[must_use]
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The CPU clock of a process, to the nanosecond: ticks are too coarse for an idle one.

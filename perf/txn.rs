@@ -1,58 +1,153 @@
-//! Transactions as newer clients run them: partitions join by Produce, EndTxn raises the epoch.
+//! What transactions cost, by both protocols: EndTxn, the way to the next transaction, throughput.
 //!
-//! Owns one producer that commits over and over, and two times: EndTxn until its answer, and from
-//! sending EndTxn until the next transaction may start. The latter is the time until the first
-//! Produce of the next transaction is answered, less what that takes when nothing is ending.
+//! Owns three figures. EndTxn until its answer. From sending EndTxn until the next transaction may
+//! start: the time until the next transaction's first request (Produce, or AddPartitionsToTxn by
+//! the older protocol) is answered, less what that takes when nothing is ending. And the bytes per
+//! second of a producer that commits every so often, beside one that is idempotent only, in turns.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use clap::Args;
 use hdrhistogram::Histogram;
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::{
-    EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest, TopicName,
-    TransactionalId,
-};
-use kafka_protocol::protocol::StrBytes;
-use ringlog::batch::{BatchBuilder, CompressionTarget};
-use ringlog::ids::{ProducerEpoch, ProducerId};
 
-use super::client::{Client, Fault};
+use super::calibrate::Floors;
+use super::client::Fault;
+use super::measure::median;
+use super::producer::{Producer, Protocol};
+use super::report::{Report, figures, number};
+use super::target::{Server, Target};
+
+/// Options of `run txn`.
+#[derive(Args, Clone, Debug)]
+pub struct TxnArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Protocols: 1 before KIP-890, 2 since
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    protocol: Vec<u8>,
+    /// Partitions of a transaction, one run for each
+    #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000")]
+    partitions: Vec<i32>,
+    /// Length of each run
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    #[command(flatten)]
+    throughput: Throughput,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a transactional producer is compared with an idempotent one.
+#[derive(Args, Clone, Debug)]
+pub struct Throughput {
+    /// Time between two commits
+    #[arg(long, default_value_t = 100)]
+    pub commit_ms: u64,
+    /// Records of 1 KiB in a request
+    #[arg(long, default_value_t = 16)]
+    pub records: usize,
+    /// Requests in flight
+    #[arg(long, default_value_t = 5)]
+    pub in_flight: usize,
+    /// Pairs of runs, of one second each; 0 leaves the comparison out
+    #[arg(long, default_value_t = 10)]
+    pub pairs: u32,
+}
 
 /// Times of the commits of one run, nanoseconds.
 pub struct Commits {
+    /// All there were, those of the warm-up too.
+    pub transactions: f64,
     pub end_txn: Histogram<u64>,
-    /// First Produce of a transaction, with nothing in its way.
+    /// First request of a transaction, with nothing in its way.
     pub first: Histogram<u64>,
-    /// From sending EndTxn until the first Produce of the next transaction is answered.
+    /// From sending EndTxn until the first request of the next transaction is answered.
     pub end_and_first: Histogram<u64>,
 }
 
 impl Commits {
+    /// Median and 99th percentile of EndTxn, in microseconds.
+    pub fn end_us(&self) -> (f64, f64) {
+        (us(&self.end_txn, 0.5), us(&self.end_txn, 0.99))
+    }
+
     /// Median time from sending EndTxn until the next transaction may start, in microseconds.
     pub fn until_next_us(&self) -> f64 {
-        let us = |times: &Histogram<u64>| times.value_at_quantile(0.5) as f64 / 1e3;
-        (us(&self.end_and_first) - us(&self.first)).max(us(&self.end_txn))
+        (us(&self.end_and_first, 0.5) - us(&self.first, 0.5)).max(us(&self.end_txn, 0.5))
     }
 }
 
-/// Commits over `partitions` partitions of `topic` for this long.
+fn us(times: &Histogram<u64>, quantile: f64) -> f64 {
+    times.value_at_quantile(quantile) as f64 / 1e3
+}
+
+/// Takes all figures and prints the report.
+pub fn run(arguments: &TxnArguments) -> Result<(), Fault> {
+    let server = arguments.target.server()?;
+    let mut report = Report::new("txn");
+    report.add_all(Floors::take(&arguments.target.own.data_dir, server.core)?.figures());
+    let time = Duration::from_secs(arguments.seconds);
+    for &number_of in &arguments.protocol {
+        let protocol = Protocol::of(number_of)?;
+        if arguments.throughput.pairs > 0 {
+            let compared = compare(&server, protocol, &arguments.throughput)?;
+            let name = |figure: &str| format!("protocol_{number_of}_{figure}");
+            report.add(&name("throughput_share"), number(compared.share()));
+            report.add(&name("throughput_share_lowest"), number(compared.lowest_share()));
+            let megabytes = number(median(&compared.transactional) / 1e6);
+            report.add(&name("megabytes_per_second"), megabytes);
+            let megabytes = number(median(&compared.idempotent) / 1e6);
+            report.add(&name("idempotent_megabytes_per_second"), megabytes);
+        }
+        for &partitions in &arguments.partitions {
+            let before = server.usage();
+            let found = commits(&server, protocol, partitions, time)?;
+            let cpu_us = server.usage().since(&before).cpu_seconds * 1e6;
+            let (p50, p99) = found.end_us();
+            report.row(figures([
+                ("protocol", number_of.into()),
+                ("partitions", partitions.into()),
+                ("commits", found.end_txn.len().into()),
+                ("end_txn_p50_us", number(p50)),
+                ("end_txn_p99_us", number(p99)),
+                ("until_next_p50_us", number(found.until_next_us())),
+                ("broker_cpu_us_per_transaction", number(cpu_us / found.transactions)),
+            ]));
+        }
+    }
+    report.print(arguments.json);
+    Ok(())
+}
+
+/// Commits over so many partitions for this long.
 pub fn commits(
-    bootstrap: &str,
-    topic: &str,
+    server: &Server,
+    protocol: Protocol,
     partitions: i32,
     time: Duration,
 ) -> Result<Commits, Fault> {
-    let mut producer = Producer::new(bootstrap, topic, partitions)?;
+    let (address, core) = (server.address.clone(), server.core);
+    let run = move || -> Result<Commits, Fault> {
+        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        let name = format!("commits-{partitions}");
+        let place = (name.as_str(), partitions);
+        let mut producer = Producer::new(&address, place, (protocol, &name), (1, RECORD_BYTES))?;
+        commit_over_and_over(&mut producer, time)
+    };
+    std::thread::spawn(run).join().map_err(|_| "the producer's thread failed")?
+}
+
+fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commits, Fault> {
     let mut found = Commits {
+        transactions: 0.0,
         end_txn: Histogram::new(3)?,
         first: Histogram::new(3)?,
         end_and_first: Histogram::new(3)?,
     };
     let begun = Instant::now();
-    let mut round = 0;
-    producer.produce_first()?;
+    let mut round: u32 = 0;
+    producer.begin()?;
     while begun.elapsed() < time || round < ROUNDS_MIN {
         producer.produce_rest()?;
         let ending = Instant::now();
@@ -64,7 +159,7 @@ pub fn commits(
             std::thread::sleep(APART);
         }
         let first = Instant::now();
-        producer.produce_first()?;
+        producer.begin()?;
         if round >= ROUNDS_WARM_UP {
             found.end_txn.record(ended.as_nanos() as u64)?;
             if apart {
@@ -77,136 +172,111 @@ pub fn commits(
     }
     producer.produce_rest()?;
     producer.commit()?;
+    found.transactions = f64::from(round) + 1.0;
     Ok(found)
 }
 
-struct Producer {
-    id: String,
-    topic: String,
-    producer_id: i64,
-    epoch: i16,
-    sequences: Vec<i32>,
-    coordinator: Client,
-    first: Client,
-    /// The other partitions, by leader.
-    rest: Vec<(Client, Vec<i32>)>,
+/// Bytes of records per second, run by run.
+pub struct Compared {
+    pub idempotent: Vec<f64>,
+    pub transactional: Vec<f64>,
 }
 
-impl Producer {
-    fn new(bootstrap: &str, topic: &str, partitions: i32) -> Result<Producer, Fault> {
-        let mut client = Client::connect(bootstrap)?;
-        let leaders = client.leaders(topic, partitions)?;
-        let id = format!("perf-{topic}");
-        let ask = FindCoordinatorRequest::default()
-            .with_key(StrBytes::from_string(id.clone()))
-            .with_key_type(TRANSACTION);
-        let found = client.ask(3, &ask)?;
-        accept("FindCoordinator", found.error_code)?;
-        let mut coordinator = Client::connect(&format!("{}:{}", found.host.as_str(), found.port))?;
-        let ask = InitProducerIdRequest::default()
-            .with_transactional_id(Some(TransactionalId(StrBytes::from_string(id.clone()))))
-            .with_transaction_timeout_ms(60_000);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let identity = loop {
-            let identity = coordinator.ask(5, &ask)?;
-            // The topic of the coordinator is new and being loaded.
-            if !matches!(identity.error_code, 14..=16) || Instant::now() > deadline {
-                break identity;
+impl Compared {
+    /// What a transactional producer achieves of an idempotent one, at the medians.
+    pub fn share(&self) -> f64 {
+        median(&self.transactional) / median(&self.idempotent)
+    }
+
+    /// The same of the worst pair.
+    pub fn lowest_share(&self) -> f64 {
+        let pairs = self.transactional.iter().zip(&self.idempotent);
+        pairs.map(|(with, without)| with / without).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Compares, in turns, so that what else the machine does hits both.
+pub fn compare(
+    server: &Server,
+    protocol: Protocol,
+    throughput: &Throughput,
+) -> Result<Compared, Fault> {
+    let mut compared = Compared { idempotent: Vec::new(), transactional: Vec::new() };
+    for pair in 0..throughput.pairs {
+        // ABBA.
+        for second in [false, true] {
+            let is_transactional = second == (pair % 2 == 0);
+            let of = if is_transactional { protocol } else { Protocol::Idempotent };
+            let bytes = bytes_per_second(server, of, throughput)?;
+            match is_transactional {
+                true => compared.transactional.push(bytes),
+                false => compared.idempotent.push(bytes),
             }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        accept("InitProducerId", identity.error_code)?;
-        let first = Client::connect(&leaders[0])?;
-        let mut by_leader: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-        for (partition, leader) in leaders.iter().enumerate().skip(1) {
-            by_leader.entry(leader).or_default().push(partition as i32);
         }
-        let mut rest = Vec::new();
-        for (leader, partitions) in by_leader {
-            rest.push((Client::connect(leader)?, partitions));
-        }
-        Ok(Producer {
-            id,
-            topic: topic.to_owned(),
-            producer_id: identity.producer_id.0,
-            epoch: identity.producer_epoch,
-            sequences: vec![0; leaders.len()],
-            coordinator,
-            first,
-            rest,
-        })
+        eprintln!("pair {}/{}", pair + 1, throughput.pairs);
     }
+    Ok(compared)
+}
 
-    fn request(&self, partitions: &[i32]) -> ProduceRequest {
-        let data = partitions.iter().map(|&partition| {
-            let sequence = self.sequences[partition as usize];
-            let mut batch = BatchBuilder::new(CompressionTarget::Uncompressed)
-                .producer(ProducerId(self.producer_id), ProducerEpoch(self.epoch), sequence)
-                .transactional();
-            batch.push(1_700_000_000_000, None, Some(&[7; RECORD_BYTES]), &[]);
-            PartitionProduceData::default()
-                .with_index(partition)
-                .with_records(Some(Bytes::from(batch.finish())))
-        });
-        let topic = TopicProduceData::default()
-            .with_name(TopicName(StrBytes::from_string(self.topic.clone())))
-            .with_partition_data(data.collect());
-        ProduceRequest::default()
-            .with_transactional_id(Some(TransactionalId(StrBytes::from_string(self.id.clone()))))
-            .with_acks(-1)
-            .with_timeout_ms(30_000)
-            .with_topic_data(vec![topic])
-    }
+/// One second of one producer, after a short warm-up.
+fn bytes_per_second(
+    server: &Server,
+    protocol: Protocol,
+    throughput: &Throughput,
+) -> Result<f64, Fault> {
+    let (address, core, throughput) = (server.address.clone(), server.core, throughput.clone());
+    let run = move || -> Result<f64, Fault> {
+        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        let size = (throughput.records, RECORD_BYTES);
+        let place = ("throughput", 1);
+        let mut producer = Producer::new(&address, place, (protocol, "throughput"), size)?;
+        write_for(&mut producer, &throughput, WARM_UP)?;
+        let begun = Instant::now();
+        let requests = write_for(&mut producer, &throughput, MEASURED)?;
+        let bytes = requests * (throughput.records * RECORD_BYTES) as u64;
+        Ok(bytes as f64 / begun.elapsed().as_secs_f64())
+    };
+    std::thread::spawn(run).join().map_err(|_| "the producer's thread failed")?
+}
 
-    fn produce_first(&mut self) -> Result<(), Fault> {
-        let request = self.request(&[0]);
-        self.sequences[0] += 1;
-        produce(&mut self.first, &request)
-    }
-
-    fn produce_rest(&mut self) -> Result<(), Fault> {
-        for index in 0..self.rest.len() {
-            let partitions = self.rest[index].1.clone();
-            let request = self.request(&partitions);
-            for partition in partitions {
-                self.sequences[partition as usize] += 1;
+/// Writes with requests in flight, committing as often as wanted; how many were answered.
+fn write_for(
+    producer: &mut Producer,
+    throughput: &Throughput,
+    time: Duration,
+) -> Result<u64, Fault> {
+    let mut requests = 0;
+    let begun = Instant::now();
+    // Without transactions nothing waits for all answers but the end.
+    let length = match producer.protocol() {
+        Protocol::Idempotent => time,
+        Protocol::One | Protocol::Two => Duration::from_millis(throughput.commit_ms).min(time),
+    };
+    while begun.elapsed() < time {
+        let transaction = Instant::now();
+        let mut in_flight = 0;
+        producer.join()?;
+        while transaction.elapsed() < length {
+            while in_flight < throughput.in_flight {
+                producer.send_first()?;
+                in_flight += 1;
             }
-            produce(&mut self.rest[index].0, &request)?;
+            producer.receive_first()?;
+            (in_flight, requests) = (in_flight - 1, requests + 1);
         }
-        Ok(())
-    }
-
-    fn commit(&mut self) -> Result<(), Fault> {
-        let request = EndTxnRequest::default()
-            .with_transactional_id(TransactionalId(StrBytes::from_string(self.id.clone())))
-            .with_producer_id(self.producer_id.into())
-            .with_producer_epoch(self.epoch)
-            .with_committed(true);
-        let ended = self.coordinator.ask(5, &request)?;
-        accept("EndTxn", ended.error_code)?;
-        // A new epoch begins its sequences anew.
-        (self.producer_id, self.epoch) = (ended.producer_id.0, ended.producer_epoch);
-        self.sequences.fill(0);
-        Ok(())
-    }
-}
-
-fn produce(client: &mut Client, request: &ProduceRequest) -> Result<(), Fault> {
-    for topic in client.ask(12, request)?.responses {
-        for partition in topic.partition_responses {
-            accept("Produce", partition.error_code)?;
+        for _ in 0..in_flight {
+            producer.receive_first()?;
+            requests += 1;
         }
+        producer.commit()?;
     }
-    Ok(())
+    Ok(requests)
 }
 
-fn accept(api: &str, code: i16) -> Result<(), Fault> {
-    if code == 0 { Ok(()) } else { Err(format!("{api} was answered with error {code}").into()) }
-}
-
-const TRANSACTION: i8 = 1;
 const RECORD_BYTES: usize = 1024;
 /// Long enough for markers and the last record of a transaction.
 const APART: Duration = Duration::from_millis(20);
-const ROUNDS_WARM_UP: usize = 4;
-const ROUNDS_MIN: usize = 12;
+const ROUNDS_WARM_UP: u32 = 4;
+const ROUNDS_MIN: u32 = 12;
+const WARM_UP: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_secs(1);

@@ -31,6 +31,10 @@ pub fn start(shard: &Rc<Shard>, completion: Completion) {
 async fn complete(shard: Rc<Shard>, completion: Completion) {
     let began = shard.runtime.now();
     let pending = Pending::new(&shard, completion.partitions.len());
+    if completion.partitions.len() > MARKERS_BEFORE_ANSWER_MAX {
+        // Whoever asked for the end has its answer by now, and it leaves before so much work.
+        shard.runtime.yield_now().await;
+    }
     let mut owed = completion.partitions.clone();
     let mut pause_ms = MARKER_RETRY_MS_MIN;
     while !shard.is_stopping() {
@@ -190,3 +194,6 @@ fn marker(completion: &Completion, partition: TopicPartition) -> MarkerPart {
         transaction_version: completion.transaction_version,
     }
 }
+
+/// So few markers cost less than a turn.
+const MARKERS_BEFORE_ANSWER_MAX: usize = 16;

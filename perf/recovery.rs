@@ -1,0 +1,225 @@
+//! How long starts take: after a crash, by what the journal holds; clean ones, by partitions and by
+//! transactional ids.
+//!
+//! Owns the fills that come before, and the clock: a start has ended when the broker has said that
+//! it is ready, and for transactional ids when their coordinator tells all of them.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kafka_protocol::messages::{InitProducerIdRequest, ListTransactionsRequest, TransactionalId};
+use kafka_protocol::protocol::StrBytes;
+
+use super::broker::Broker;
+use super::calibrate::load_average;
+use super::client::{Client, Coordinator, Fault, accept, frame_of};
+use super::load::{self, Load, Mode};
+use super::measure::median;
+use super::metrics::CHECKPOINTS;
+use super::report::{Report, number};
+use super::target::{Own, Server};
+
+/// Options of `run recovery`.
+#[derive(Args, Clone, Debug)]
+pub struct RecoveryArguments {
+    #[command(flatten)]
+    own: Own,
+    /// MiB of batches in the journal at the crash
+    #[arg(long, default_value_t = 1024)]
+    journal_mib: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `run starts`.
+#[derive(Args, Clone, Debug)]
+pub struct StartsArguments {
+    #[command(flatten)]
+    own: Own,
+    /// Partitions with a record each
+    #[arg(long, default_value_t = 1000)]
+    partitions: i32,
+    /// Transactional ids
+    #[arg(long, default_value_t = 100_000)]
+    ids: usize,
+    /// Starts of each kind
+    #[arg(long, default_value_t = 5)]
+    starts: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A crash, and the starts after it and after a clean stop.
+pub struct Recovered {
+    /// What was in the journal, and not in an image.
+    pub gigabytes: f64,
+    pub crashed_seconds: f64,
+    pub clean_seconds: f64,
+}
+
+impl Recovered {
+    pub fn seconds_per_gigabyte(&self) -> f64 {
+        (self.crashed_seconds - self.clean_seconds).max(0.0) / self.gigabytes
+    }
+}
+
+/// Crashes a broker, and prints the report.
+pub fn run(arguments: &RecoveryArguments) -> Result<(), Fault> {
+    let recovered = recover(&arguments.own, arguments.journal_mib)?;
+    let mut report = Report::new("recovery");
+    report.add("load_average", number(load_average()));
+    report.add("journal_gb", number(recovered.gigabytes));
+    report.add("start_after_crash_s", number(recovered.crashed_seconds));
+    report.add("start_after_stop_s", number(recovered.clean_seconds));
+    report.add("recovery_s_per_gb", number(recovered.seconds_per_gigabyte()));
+    report.print(arguments.json);
+    Ok(())
+}
+
+/// Fills a journal so far, kills the broker, and starts it twice.
+pub fn recover(own: &Own, journal_mib: u64) -> Result<Recovered, Fault> {
+    // A checkpoint begins when half of the ring is in use: not here.
+    let set = format!("journal.ring.bytes={}MiB", 4 * journal_mib);
+    let server = own.start(&["--set", &set, "--set", "checkpoint_interval_ms=1h"])?;
+    load::fill(&server, "fill", journal_mib << 20)?;
+    let before = server.scrape()?.get(CHECKPOINTS);
+    if before > 0.0 {
+        return Err("a checkpoint has emptied the journal".into());
+    }
+    let in_use = server.scrape()?.get("ringlog_journal_ring_used_bytes");
+    let broker = Broker::start(server.into_broker()?.kill()?)?;
+    let crashed_seconds = broker.start_up().as_secs_f64();
+    let broker = Broker::start(broker.stop()?)?;
+    let clean_seconds = broker.start_up().as_secs_f64();
+    Ok(Recovered { gigabytes: in_use / 1e9, crashed_seconds, clean_seconds })
+}
+
+/// Starts brokers on much and on little, and prints the report.
+pub fn run_starts(arguments: &StartsArguments) -> Result<(), Fault> {
+    let partitions_ms = clean_starts(&arguments.own, arguments.partitions, arguments.starts)?;
+    let mut report = Report::new("starts");
+    report.add("load_average", number(load_average()));
+    report.add("partitions", arguments.partitions);
+    report.add("start_with_partitions_median_ms", number(median(&partitions_ms)));
+    let ids = id_starts(&arguments.own, arguments.ids, arguments.starts)?;
+    report.add("transactional_ids", arguments.ids);
+    report.add("start_without_ids_median_ms", number(median(&ids.without_ms)));
+    report.add("start_with_ids_median_ms", number(median(&ids.with_ms)));
+    report.add("ids_told_without_ids_median_ms", number(median(&ids.told_without_ms)));
+    report.add("ids_told_with_ids_median_ms", number(median(&ids.told_with_ms)));
+    report.print(arguments.json);
+    Ok(())
+}
+
+/// Milliseconds of clean starts with so many partitions, each of which has a record.
+pub fn clean_starts(own: &Own, partitions: i32, starts: usize) -> Result<Vec<f64>, Fault> {
+    let server = own.start(&[])?;
+    let touch = Load { partitions, in_flight: 64, ..Load::one("wide", 1) };
+    load::measure(&server, &touch, Mode::Produce)?;
+    let mut launch = server.into_broker()?.stop()?;
+    let mut milliseconds = Vec::new();
+    for _ in 0..starts {
+        let broker = Broker::start(launch)?;
+        milliseconds.push(broker.start_up().as_secs_f64() * 1e3);
+        launch = broker.stop()?;
+    }
+    Ok(milliseconds)
+}
+
+/// Milliseconds of clean starts, until ready and until all ids are told.
+#[derive(Default)]
+pub struct IdStarts {
+    pub without_ms: Vec<f64>,
+    pub told_without_ms: Vec<f64>,
+    pub with_ms: Vec<f64>,
+    pub told_with_ms: Vec<f64>,
+}
+
+impl IdStarts {
+    /// What the ids add until their coordinator tells them.
+    pub fn added_seconds(&self) -> f64 {
+        (median(&self.told_with_ms) - median(&self.told_without_ms)) / 1e3
+    }
+}
+
+/// Starts with one transactional id, and with many more.
+pub fn id_starts(own: &Own, ids: usize, starts: usize) -> Result<IdStarts, Fault> {
+    let server = own.start(&[])?;
+    make_ids(&server, 0..1)?;
+    let mut found = IdStarts::default();
+    let mut launch = server.into_broker()?.stop()?;
+    for round in 0..2 * starts {
+        if round == starts {
+            let server = own.server(Broker::start(launch)?);
+            make_ids(&server, 1..ids)?;
+            launch = server.into_broker()?.stop()?;
+        }
+        let known = if round < starts { 1 } else { ids };
+        let begun = Instant::now();
+        let broker = Broker::start(launch)?;
+        until_told(broker.address(), known)?;
+        let told_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let ready_ms = broker.start_up().as_secs_f64() * 1e3;
+        let (ready, told) = match round < starts {
+            true => (&mut found.without_ms, &mut found.told_without_ms),
+            false => (&mut found.with_ms, &mut found.told_with_ms),
+        };
+        ready.push(ready_ms);
+        told.push(told_ms);
+        launch = broker.stop()?;
+    }
+    Ok(found)
+}
+
+/// Waits until the coordinators of one node tell of so many ids.
+fn until_told(address: &str, ids: usize) -> Result<(), Fault> {
+    let mut client = Client::connect(address)?;
+    let request = ListTransactionsRequest::default();
+    let deadline = Instant::now() + TOLD_TIMEOUT;
+    loop {
+        let told = client.ask_loaded(0, &request, |answer| answer.error_code)?;
+        accept("ListTransactions", told.error_code)?;
+        if told.transaction_states.len() >= ids {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let known = told.transaction_states.len();
+            return Err(format!("of {ids} transactional ids {known} are told").into());
+        }
+    }
+}
+
+/// Makes transactional ids, on a few connections at a time.
+pub fn make_ids(server: &Server, numbers: std::ops::Range<usize>) -> Result<(), Fault> {
+    let name_of = |number: usize| format!("id-{number:08}");
+    let request_of = |number: usize| {
+        let id = TransactionalId(StrBytes::from_string(name_of(number)));
+        InitProducerIdRequest::default()
+            .with_transactional_id(Some(id))
+            .with_transaction_timeout_ms(60_000)
+    };
+    let mut first = Client::connect(&server.address)?;
+    let mut loaded = first.coordinator(Coordinator::Transaction, &name_of(numbers.start))?;
+    loaded.ask_loaded(4, &request_of(numbers.start), |answer| answer.error_code)?;
+    let mut clients = Vec::new();
+    for _ in 0..MAKERS {
+        clients.push(Client::connect(&server.address)?);
+    }
+    let numbers: Vec<usize> = numbers.collect();
+    for numbers in numbers.chunks(MAKERS) {
+        let clients = &mut clients[..numbers.len()];
+        for (client, &number) in clients.iter_mut().zip(numbers) {
+            client.send(&frame_of(4, &request_of(number))?)?;
+        }
+        for client in clients {
+            let made = client.answer::<InitProducerIdRequest>(4)?;
+            accept("InitProducerId", made.error_code)?;
+        }
+    }
+    Ok(())
+}
+
+const MAKERS: usize = 64;
+const TOLD_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,200 @@
+//! The load generator: every command runs for a moment on a small broker, and tells its figures.
+//!
+//! No time is asserted, only that every figure is there and that those which do not depend on the
+//! machine make sense.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const BROKER: &[&str] = &[
+    "--ringlog",
+    env!("CARGO_BIN_EXE_ringlog"),
+    "--data-dir",
+    env!("CARGO_TARGET_TMPDIR"),
+    "--set",
+    "journal.ring.bytes=64MiB",
+];
+
+/// Runs `run WORDS --json` on a broker of its own.
+fn run(words: &[&str]) -> Value {
+    let all: Vec<&str> =
+        ["run"].iter().chain(words).chain(BROKER).chain(&["--json"]).copied().collect();
+    parse(&output(&all))
+}
+
+/// What the program prints; panics if it fails.
+fn output(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringlog-perf"))
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {}\n{text}{errors}", output.status);
+    text
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The numbers of these names; panics where one is none.
+fn numbers(object: &Value, names: &[&str]) -> Vec<f64> {
+    let of = |name: &&str| {
+        object[*name].as_f64().unwrap_or_else(|| panic!("{name} is not a number in {object}"))
+    };
+    names.iter().map(of).collect()
+}
+
+fn rows(object: &Value) -> &Vec<Value> {
+    object["rows"].as_array().unwrap_or_else(|| panic!("no rows in {object}"))
+}
+
+const FLOORS: &[&str] = &[
+    "floor_dsync_p50_us",
+    "floor_dsync_p99_us",
+    "floor_echo_p50_us",
+    "floor_echo_spinning_p50_us",
+];
+
+const LOAD: &[&str] = &[
+    "requests_per_second",
+    "megabytes_per_second",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "broker_cores",
+    "broker_cpu_seconds_per_gb",
+    "broker_cpu_seconds_per_million_requests",
+    "write_amplification",
+    "resident_bytes",
+];
+
+#[test]
+fn calibrate_tells_the_floors() {
+    let floors =
+        parse(&output(&["calibrate", "--json", "--data-dir", env!("CARGO_TARGET_TMPDIR")]));
+    assert!(numbers(&floors, FLOORS).iter().all(|us| *us > 0.0), "{floors}");
+    numbers(&floors, &["memory_copy_gb_per_s", "echo_server_asleep_client_own_p50_us"]);
+}
+
+#[test]
+fn produce_tells_latencies_and_what_the_broker_used() {
+    let words = ["produce", "--seconds", "1", "--warm-up-seconds", "0", "--keyed", "--in-flight"];
+    let produced = run(&[&words[..], &["4", "--connections", "2", "--rate", "200"]].concat());
+    assert_eq!(produced["command"], "produce");
+    numbers(&produced, FLOORS);
+    assert!(numbers(&produced, LOAD).iter().all(|figure| *figure > 0.0), "{produced}");
+    assert!(numbers(&produced, &["requests_per_journal_commit"])[0] >= 0.1, "{produced}");
+}
+
+#[test]
+fn produce_without_acknowledgements_counts_what_was_sent() {
+    let words = ["produce", "--seconds", "1", "--warm-up-seconds", "0", "--acks", "0"];
+    let produced = run(&words);
+    assert!(numbers(&produced, &["requests_per_second"])[0] > 0.0, "{produced}");
+}
+
+#[test]
+fn fetch_reads_what_it_has_filled_in() {
+    let fetched = run(&["fetch", "--seconds", "1", "--warm-up-seconds", "0"]);
+    assert!(numbers(&fetched, LOAD)[1] > 0.0, "{fetched}");
+}
+
+#[test]
+fn syscalls_are_counted_by_one_of_the_counters() {
+    let counted = run(&["syscalls", "--seconds", "1", "--in-flight", "1,8"]);
+    let each: Vec<f64> =
+        rows(&counted).iter().map(|row| numbers(row, &["syscalls_per_request"])[0]).collect();
+    assert_eq!(each.len(), 2);
+    // A request that is read, written and answered takes three calls, unless it shares them.
+    assert!(each[0] >= 3.0 && each[1] > 0.0, "{counted}");
+}
+
+#[test]
+fn transactions_are_measured_by_both_protocols() {
+    let words = ["txn", "--seconds", "1", "--partitions", "1,3", "--pairs", "1"];
+    let measured = run(&words);
+    let shares = ["protocol_1_throughput_share", "protocol_2_throughput_share"];
+    assert!(numbers(&measured, &shares).iter().all(|share| *share > 0.0), "{measured}");
+    let rows = rows(&measured);
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let names = ["commits", "end_txn_p50_us", "end_txn_p99_us", "until_next_p50_us"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+    }
+}
+
+#[test]
+fn a_group_rebalances_and_its_heartbeats_write_nothing() {
+    let words = ["groups", "--seconds", "1", "--members", "3,6", "--rebalances", "2"];
+    let measured = run(&words);
+    numbers(&measured, &["offset_commit_p50_us", "produce_p50_us"]);
+    assert_eq!(rows(&measured).len(), 2);
+    for row in rows(&measured) {
+        let names = ["rebalance_median_ms", "join_median_ms", "broker_cpu_median_ms"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+        assert_eq!(numbers(row, &["heartbeat_journal_commits"]), [0.0], "{row}");
+    }
+}
+
+#[test]
+fn checkpoints_are_taken_in_one_of_two_brokers() {
+    let words = ["checkpoint", "--pairs", "1", "--rate", "200", "--partitions", "4"];
+    let compared = run(&words);
+    let names = ["checkpoints", "share_of_time_in_checkpoints", "with_p99_us", "without_p99_us"];
+    assert!(numbers(&compared, &names).iter().all(|figure| *figure > 0.0), "{compared}");
+    numbers(&compared, &["p99_ratio"]);
+}
+
+#[test]
+fn recovery_finds_the_journal_that_was_filled() {
+    let recovered = run(&["recovery", "--journal-mib", "16"]);
+    let filled = numbers(&recovered, &["journal_gb"])[0];
+    assert!(filled >= 0.016, "{recovered}");
+    numbers(&recovered, &["start_after_crash_s", "start_after_stop_s", "recovery_s_per_gb"]);
+}
+
+#[test]
+fn starts_are_measured_with_partitions_and_with_ids() {
+    let started = run(&["starts", "--partitions", "8", "--ids", "100", "--starts", "1"]);
+    let names = [
+        "start_with_partitions_median_ms",
+        "start_without_ids_median_ms",
+        "start_with_ids_median_ms",
+        "ids_told_without_ids_median_ms",
+        "ids_told_with_ids_median_ms",
+    ];
+    assert!(numbers(&started, &names).iter().all(|figure| *figure > 0.0), "{started}");
+}
+
+#[test]
+fn an_idle_broker_is_weighed() {
+    let words = ["idle", "--seconds", "1", "--partitions", "8", "--connections", "8"];
+    let idle = run(&[&words[..], &["--producers", "64", "--ids", "64"]].concat());
+    let names = [
+        "resident_mib",
+        "partition_bytes",
+        "connection_bytes",
+        "producer_bytes",
+        "transactional_id_bytes",
+        "idle_cpu_percent_of_core",
+        "context_switches_per_second",
+    ];
+    numbers(&idle, &names);
+}
+
+#[test]
+fn the_first_column_is_written_item_by_item() {
+    let output_dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = output_dir.path().to_str().expect("a plain path");
+    let words = ["first-column", "--tiny", "--only", "produce", "--output", path];
+    let table = output(&[&words[..], BROKER].concat());
+    let written = std::fs::read_to_string(output_dir.path().join("first-column.md"));
+    assert_eq!(written.expect("the table"), table);
+    assert!(!table.contains("not measured"), "{table}");
+    let rows = std::fs::read_to_string(output_dir.path().join("first-column.json")).expect("rows");
+    assert!(parse(&rows).as_array().is_some_and(|rows| rows.len() == 3), "{rows}");
+}
