@@ -327,6 +327,15 @@ impl SegmentSet {
         self.active = Some(ActiveSegment { jitter_ms, ..ActiveSegment::new(base, now_ms) });
     }
 
+    /// Puts a segment of so many bytes in the place of neighbours, of which the first has its base.
+    pub fn replace(&mut self, old: impl IntoIterator<Item = Offset>, base: Offset, bytes: u64) {
+        for old in old {
+            let gone = self.sealed.remove(&old);
+            assert!(gone.is_some() && old >= base, "sealed neighbours are replaced by the first");
+        }
+        self.sealed.insert(base, SealedSegment::unread(bytes));
+    }
+
     /// Forgets the sealed segments that lie wholly below `start`; `end` is the end of what is
     /// written.
     pub fn take_below(&mut self, start: Offset, end: Offset) -> Vec<TakenSegment> {
