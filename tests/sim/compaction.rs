@@ -447,4 +447,4 @@ const SETTLED_SEGMENTS: usize = 6;
 const READ_BYTES: usize = 300 * 1024;
 
 /// Seeds of each kind when nothing else is asked for.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 10;
