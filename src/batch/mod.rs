@@ -19,6 +19,7 @@ pub mod header;
 pub mod records;
 mod scan;
 pub mod search;
+pub mod stream;
 pub mod validate;
 
 pub use build::{BatchBuilder, RecordHeader};

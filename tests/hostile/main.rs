@@ -12,6 +12,7 @@ mod bombs;
 mod descriptors;
 mod frames;
 mod limits;
+mod memory;
 mod places;
 mod slow;
 mod stage;
