@@ -14,5 +14,6 @@ mod frames;
 mod limits;
 mod memory;
 mod places;
+mod reach;
 mod slow;
 mod stage;
