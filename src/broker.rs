@@ -25,9 +25,9 @@ use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards}
 use crate::io::file::GlommioDisk;
 use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
-use crate::io::{Disk, Runtime};
+use crate::io::{Disk, Runtime, process};
 use crate::journal::manifest;
-use crate::limits::DRAIN_MS;
+use crate::limits::{DRAIN_MS, SMALL_PAGES_BELOW_BYTES};
 use crate::metadata::Image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
@@ -57,6 +57,9 @@ impl BrokerError {
 /// A problem at the start, or a shard that failed.
 pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     let config = Arc::new(config);
+    if config.memory_bytes < SMALL_PAGES_BELOW_BYTES {
+        process::take_small_pages();
+    }
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;
     let data_dir = config.data_dir.canonicalize().map_err(BrokerError::from)?;
@@ -246,10 +249,11 @@ fn print_start(context: &Context, recovered: &Recovered) {
     ));
     let split = config.memory_split();
     say(&format!(
-        "memory per shard: {} MiB tail, {} MiB read cache, {} MiB connections",
+        "memory per shard: {} MiB tail, {} MiB read cache, {} MiB connections, {} MiB inflating",
         split.tail_bytes >> 20,
         split.cache_bytes >> 20,
-        split.connection_bytes >> 20
+        split.connection_bytes >> 20,
+        split.inflation_bytes >> 20
     ));
     if recovered.batches_replayed > 0 {
         say(&format!("recovered {} batches from the journal", recovered.batches_replayed));

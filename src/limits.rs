@@ -62,6 +62,10 @@ pub const DESCRIPTORS_PER_SHARD: usize = 96;
 /// Descriptors of the process that are not a shard's: standard streams, lock, catalog, listeners.
 pub const DESCRIPTORS_OF_PROCESS: usize = 32;
 
+/// Memory that one partition of a fetch session is counted as: sessions may have so many as fit
+/// into a quarter of the memory of a shard's connections.
+pub const FETCH_SESSION_PARTITION_BYTES: usize = 256;
+
 /// Idle time after which the kernel asks whether the other end of a connection is still there.
 pub const KEEPALIVE_IDLE_S: u64 = 60;
 
@@ -158,10 +162,26 @@ pub const COORDINATOR_LOAD_BYTES: usize = 256 * 1024;
 /// Bytes of one batch of tombstones of expired transactional ids, as in Apache Kafka.
 pub const TOMBSTONE_BATCH_BYTES: usize = 16 * 1024;
 
+/// Largest record that a coordinator loads, and writes: above any that a group can need, and so
+/// much is held of a batch while its records inflate. A larger one is refused with its place.
+pub const COORDINATOR_RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// Largest response that a command takes from a broker.
 pub const CLIENT_RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Largest zstd window a batch may ask for: what Kafka's own decoder accepts, 128 MiB.
+/// Memory of the process that is nobody's share: its code, stacks and tables, and what the runtime
+/// and the allocator keep.
+pub const PROCESS_MEMORY_BYTES: u64 = 24 * 1024 * 1024;
+
+/// Most of a shard's memory that inflating gets: the largest zstd window and what is around it.
+pub const INFLATION_MEMORY_BYTES_MAX: u64 = 168 * 1024 * 1024;
+
+/// Memory of the broker below which it is taken in small pages: large ones, taken for a few bytes
+/// each, would make up much of it.
+pub const SMALL_PAGES_BELOW_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Largest zstd window a batch may ask for, if there is memory: what Kafka's own decoder accepts,
+/// 128 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// Most rejected records named in one answer: a batch of tiny records could otherwise be answered
@@ -178,6 +198,10 @@ pub const REQUEST_ELEMENTS_MAX: usize = 200_000;
 
 /// The same for the few requests whose elements take more memory each, up to 144 bytes.
 pub const REQUEST_ELEMENTS_LARGE_MAX: usize = 100_000;
+
+/// Memory that one element of a request is counted as. One request may be decoded to half of the
+/// memory of a shard's connections, whatever the constants allow.
+pub const REQUEST_ELEMENT_BYTES: usize = 144;
 
 /// Most array elements in a request of an API that has no arrays to speak of.
 pub const REQUEST_ELEMENTS_SMALL_MAX: usize = 16;

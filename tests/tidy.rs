@@ -459,10 +459,10 @@ const REACHED: &[(&str, Reached)] = &[
     ("DESCRIPTORS_PER_SHARD", Reached::By(FEW_DESCRIPTORS)),
     ("DESCRIPTORS_OF_PROCESS", Reached::By(FEW_DESCRIPTORS)),
     ("SEGMENT_FILES_OPEN_MAX", Reached::By("files_come_before_connections_but_leave_them_half")),
-    ("KEEPALIVE_IDLE_S", Reached::Never("the kernel's: minutes without a peer")),
-    ("KEEPALIVE_INTERVAL_S", Reached::Never("the kernel's: minutes without a peer")),
-    ("KEEPALIVE_PROBES", Reached::Never("the kernel's: minutes without a peer")),
-    ("LISTEN_BACKLOG", Reached::Never("the kernel's")),
+    ("KEEPALIVE_IDLE_S", Reached::By("the_kernel_asks_after_peers_that_say_nothing")),
+    ("KEEPALIVE_INTERVAL_S", Reached::By("the_kernel_asks_after_peers_that_say_nothing")),
+    ("KEEPALIVE_PROBES", Reached::By("the_kernel_asks_after_peers_that_say_nothing")),
+    ("LISTEN_BACKLOG", Reached::Never("the kernel's queue; it drops what comes beyond, untold")),
     ("ACCEPT_PAUSE_MS", Reached::By(FEW_DESCRIPTORS)),
     (
         "MAILBOX_MESSAGES_MAX",
@@ -472,23 +472,19 @@ const REACHED: &[(&str, Reached)] = &[
         "MAILBOX_REQUESTS_MAX",
         Reached::By("requests_hold_credit_until_answered_and_control_needs_none"),
     ),
-    ("MAILBOX_CONTROL_MAX", Reached::Never("two shards would have to starve each other")),
     ("MESSAGES_PER_TURN_MAX", Reached::By("real_threads_lose_nothing")),
     ("PRODUCER_BATCHES_REMEMBERED", Reached::Always),
     ("INFLATED_ORDINARY_BYTES_MAX", Reached::By("a_gzip_bomb_costs_its_own_connection_only")),
     ("VALIDATE_SLICE_BYTES", Reached::By("a_gzip_bomb_costs_its_own_connection_only")),
-    ("SEGMENT_WRITERS_MAX", Reached::Never("a race of five partitions with the disk")),
     ("READ_CHUNK_BYTES", Reached::By("a_client_that_reads_slowly_gets_everything")),
     ("READ_AHEAD_CHUNKS", Reached::By("a_client_that_reads_slowly_gets_everything")),
-    ("CHECKPOINT_LOOK_MS", Reached::Never("a time without work")),
+    ("CHECKPOINT_LOOK_MS", Reached::Never("a pause between two looks, and no bound")),
     ("SPACE_CHECK_INTERVAL_MS", Reached::By(FULL_DISK)),
     ("PRODUCER_ID_BLOCK", Reached::Always),
-    ("TXN_APPEND_RETRY_MS", Reached::Never("a time after a failed append")),
-    ("MARKER_RETRY_MS_MIN", Reached::Never("a time after a failed append")),
-    ("MARKER_RETRY_MS_MAX", Reached::Never("a time after a failed append")),
-    ("COORDINATOR_LOAD_BYTES", Reached::Never("the unit of one read")),
-    ("TOMBSTONE_BATCH_BYTES", Reached::Never("the unit of one batch")),
-    ("CLIENT_RESPONSE_BYTES_MAX", Reached::Never("of a command that talks to its own broker")),
+    ("TXN_APPEND_RETRY_MS", Reached::Never("a pause after a failed append, and no bound")),
+    ("MARKER_RETRY_MS_MIN", Reached::Never("a pause after a failed append, and no bound")),
+    ("MARKER_RETRY_MS_MAX", Reached::Never("a pause after a failed append, and no bound")),
+    ("COORDINATOR_LOAD_BYTES", Reached::By(LOADED)),
     ("EXECUTOR_IO_MEMORY_BYTES_MAX", Reached::By("registered_memory_fits_the_limit")),
     ("EXECUTOR_MEMLOCK_BYTES_MIN", Reached::By("memlock_ports_and_shards_are_judged")),
     ("STREAM_READ_BYTES_MIN", Reached::By("both_directions_carry_large_writes_at_once")),
@@ -496,20 +492,20 @@ const REACHED: &[(&str, Reached)] = &[
     ("STREAM_CALLS_PER_TURN_MAX", Reached::By("both_directions_carry_large_writes_at_once")),
     ("CATALOG_LOG_BYTES_MAX", Reached::By("changes_survive_reopening_and_rotation")),
     ("OPEN_FILES_COMFORTABLE", Reached::By(FEW_DESCRIPTORS)),
-    ("DRAIN_MS", Reached::Never("a stop of five seconds")),
-    ("REGEX_NAMES_PER_TURN_MAX", Reached::Never("thousands of topics in a real process")),
-    ("TOMBSTONES_PER_BATCH_MAX", Reached::Never("a thousand offsets that expire together")),
     ("GROUPS_PER_TURN_MAX", Reached::By("groups_are_gone_through_in_pieces")),
-    ("MARKERS_PER_TURN_MAX", Reached::Never("a transaction of a thousand partitions")),
-    ("METRICS_TOPICS_MAX", Reached::Never("thousands of topics in a real process")),
-    ("METRICS_PARTITIONS_MAX", Reached::Never("thousands of partitions in a real process")),
+    ("METRICS_TOPICS_MAX", Reached::By("a_topic_beyond_the_bound_is_counted_as_one")),
     ("HTTP_CONNECTIONS_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
     ("HTTP_HEAD_BYTES_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
     ("HTTP_REQUEST_MS_MAX", Reached::By("clients_of_the_endpoint_that_misbehave_pay_alone")),
-    ("SLOW_LINES_MAX", Reached::Never("as many slow requests at once")),
-    ("SLOW_LINES_WINDOW_MS", Reached::Never("a time")),
-    ("CONCURRENT_TRANSACTIONS_RETRY_MS", Reached::Never("a time")),
-    ("CONCURRENT_TRANSACTIONS_RETRY_MS_MAX", Reached::Never("a time")),
+    ("SLOW_LINES_MAX", Reached::By(SLOW)),
+    ("SLOW_LINES_WINDOW_MS", Reached::By("slow_lines_are_few_and_say_how_many_were_left_out")),
+    ("CONCURRENT_TRANSACTIONS_RETRY_MS", Reached::By(NOT_HELD)),
+    ("CONCURRENT_TRANSACTIONS_RETRY_MS_MAX", Reached::By(NOT_HELD)),
+    ("FETCH_SESSION_PARTITION_BYTES", Reached::By("partitions_of_all_sessions_are_bounded")),
+    ("REQUEST_ELEMENT_BYTES", Reached::By("elements_tags_and_lengths_of_a_request")),
+    ("PROCESS_MEMORY_BYTES", Reached::By(IDLE)),
+    ("INFLATION_MEMORY_BYTES_MAX", Reached::By("with_memory_the_largest_window_is_taken")),
+    ("SMALL_PAGES_BELOW_BYTES", Reached::By(IDLE)),
 ];
 
 /// Whether a bound is reached.
@@ -522,6 +518,11 @@ enum Reached {
     Never(&'static str),
 }
 
+const LOADED: &str =
+    "an_internal_topic_that_inflates_to_much_is_loaded_piece_by_piece_or_not_at_all";
+const SLOW: &str = "slow_requests_beyond_the_bound_are_counted_and_not_written_about";
+const NOT_HELD: &str = "without_holds_a_batch_waits_for_the_transaction_before_so_long_only";
+const IDLE: &str = "a_thousand_idle_partitions_and_connections_cost_what_is_said";
 const HALF_SENT: &str =
     "half_sent_requests_that_fill_the_memory_are_given_up_before_others_wait_long";
 const NEVER_READS: &str = "a_client_that_never_reads_is_given_up_and_its_responses_are_bounded";

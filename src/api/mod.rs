@@ -11,6 +11,7 @@ use kafka_protocol::protocol::Encodable;
 
 use crate::ids::JournalSequence;
 use crate::io::LocalFuture;
+use crate::limits::REQUEST_ELEMENT_BYTES;
 use crate::metrics::Limit;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
@@ -291,8 +292,10 @@ pub async fn handle(
         return Ok(Answer::Now(api_versions::unsupported(&header)));
     }
     let (api, version) = (header.api, header.api_version);
-    let request =
-        decode::decode(api, version, body).map_err(|fault| Malformed { api, version, fault })?;
+    let most = shard.connection_memory.bytes_max() / 2 / REQUEST_ELEMENT_BYTES;
+    let (request, elements) = decode::decode_within(api, version, body, most)
+        .map_err(|fault| Malformed { api, version, fault })?;
+    connection.decoded(elements * REQUEST_ELEMENT_BYTES);
     Ok(start(Rc::clone(shard), Rc::clone(connection), header, request).await)
 }
 

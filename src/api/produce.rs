@@ -347,7 +347,8 @@ impl Work {
     async fn validate(&self, topic: &Topic, records: Option<Bytes>) -> Result<ValidBatch, Refusal> {
         let rules = rules_of(&topic.config, self.version);
         let now_ms = self.shard.runtime.wall_ms();
-        let start = || Validator::start(records.clone(), &rules, now_ms);
+        let memory_bytes = self.shard.lanes.batch_bytes_max();
+        let start = || Validator::start(records.clone(), &rules, now_ms).within(memory_bytes);
         self.shard.through_records(start).await
     }
 

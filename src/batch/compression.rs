@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use zstd::zstd_safe::CParameter;
 
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 
@@ -174,6 +175,23 @@ impl Inflater {
         Ok(Inflater { codec, source, left: limit_bytes })
     }
 
+    /// Takes no more than about so much memory: what asks for a larger window, or for a larger
+    /// block that has to be inflated whole, is refused when it is read.
+    ///
+    /// # Errors
+    /// [`InflateFault::Damaged`] if the codec cannot start.
+    pub fn within(mut self, memory_bytes: usize) -> Result<Inflater, InflateFault> {
+        match &mut self.source {
+            Source::Zstd(decoder) => decoder
+                .window_log_max(window_log_within(memory_bytes))
+                .map_err(|error| damaged(Compression::Zstd, &error))?,
+            // Two blocks are there at once, where one waits in a lane beside another.
+            Source::Snappy(reader) => reader.block_bytes_max = memory_bytes / 2,
+            _ => {}
+        }
+        Ok(self)
+    }
+
     /// Fills the front of `buffer`; 0 means the end, which is final.
     ///
     /// # Errors
@@ -267,7 +285,8 @@ enum Sink {
     Gzip(GzEncoder<CappedVec>),
     Snappy(Box<XerialWriter>),
     Lz4(Box<FrameEncoder<CappedVec>>),
-    Zstd(zstd::stream::write::Encoder<'static, CappedVec>),
+    /// With its level.
+    Zstd(zstd::stream::write::Encoder<'static, CappedVec>, i32),
 }
 
 /// What a [`Deflater`] wrote.
@@ -303,10 +322,31 @@ impl Deflater {
             CompressionTarget::Zstd(level) => {
                 let range = zstd::compression_level_range();
                 let level = level.clamp(*range.start(), *range.end());
-                Sink::Zstd(zstd::stream::write::Encoder::new(out, level)?)
+                Sink::Zstd(zstd::stream::write::Encoder::new(out, level)?, level)
             }
         };
         Ok(Deflater { sink })
+    }
+
+    /// Takes no more than about so much memory, at the cost of a worse ratio at high levels.
+    ///
+    /// # Errors
+    /// Only if the codec cannot get memory.
+    pub fn within(mut self, memory_bytes: usize) -> io::Result<Deflater> {
+        if let Sink::Zstd(encoder, level) = &mut self.sink {
+            let log = memory_bytes.max(1).ilog2();
+            let is_much = *level > ZSTD_LEVEL_SMALL_MAX && log < ZSTD_MEMORY_LOG_ENOUGH;
+            if is_much || *level > ZSTD_LEVEL_ORDINARY_MAX {
+                let log = log.min(ZSTD_MEMORY_LOG_ENOUGH + 2);
+                // A quarter for the window, and one each for two tables of four bytes an entry.
+                let (window, table) =
+                    (log.saturating_sub(2).max(17), log.saturating_sub(4).max(15));
+                encoder.set_parameter(CParameter::WindowLog(window))?;
+                encoder.set_parameter(CParameter::HashLog(table))?;
+                encoder.set_parameter(CParameter::ChainLog(table))?;
+            }
+        }
+        Ok(self)
     }
 
     /// Takes the next uncompressed bytes.
@@ -319,7 +359,7 @@ impl Deflater {
             Sink::Gzip(encoder) => encoder.write_all(bytes),
             Sink::Snappy(writer) => writer.write(bytes),
             Sink::Lz4(encoder) => encoder.write_all(bytes),
-            Sink::Zstd(encoder) => encoder.write_all(bytes),
+            Sink::Zstd(encoder, _) => encoder.write_all(bytes),
         }
     }
 
@@ -333,7 +373,7 @@ impl Deflater {
             Sink::Gzip(encoder) => encoder.finish()?,
             Sink::Snappy(writer) => writer.finish()?,
             Sink::Lz4(encoder) => encoder.finish().map_err(io::Error::other)?,
-            Sink::Zstd(encoder) => encoder.finish()?,
+            Sink::Zstd(encoder, _) => encoder.finish()?,
         };
         Ok(Deflated { bytes: out.bytes, total_bytes: out.total })
     }
@@ -369,12 +409,14 @@ struct SnappyReader {
     block: Vec<u8>,
     given: usize,
     is_raw: bool,
+    block_bytes_max: usize,
 }
 
 impl SnappyReader {
     fn new(input: Bytes) -> SnappyReader {
         let is_raw = !input.starts_with(&XERIAL_MAGIC);
-        SnappyReader { input, block: Vec::new(), given: 0, is_raw }
+        let block_bytes_max = usize::MAX;
+        SnappyReader { input, block: Vec::new(), given: 0, is_raw, block_bytes_max }
     }
 
     fn read(&mut self, buffer: &mut [u8], limit: usize) -> Result<usize, SnappyFault> {
@@ -439,7 +481,7 @@ impl SnappyReader {
                 block.len()
             )));
         }
-        if length > limit {
+        if length > limit.min(self.block_bytes_max) {
             return Err(SnappyFault::TooLarge);
         }
         self.block.resize(length, 0);
@@ -502,6 +544,12 @@ impl XerialWriter {
     }
 }
 
+/// The largest zstd window that fits into so much memory, as the power of two it is.
+#[must_use]
+pub fn window_log_within(memory_bytes: usize) -> u32 {
+    memory_bytes.max(1).ilog2().clamp(ZSTD_WINDOW_LOG_MIN, ZSTD_WINDOW_LOG_MAX)
+}
+
 fn damaged(codec: Compression, error: &io::Error) -> InflateFault {
     let detail = error.to_string();
     if codec == Compression::Zstd && detail == ZSTD_WINDOW_TOO_LARGE {
@@ -530,6 +578,17 @@ const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 
 /// A snappy copy of three bytes gives at most 64, so this is above any real ratio.
 const SNAPPY_RATIO_MAX: usize = 22;
+
+/// The smallest window that there is.
+const ZSTD_WINDOW_LOG_MIN: u32 = 10;
+
+/// Levels up to here take a few megabytes.
+const ZSTD_LEVEL_SMALL_MAX: i32 = 3;
+
+/// Levels up to here take less than two to the power of [`ZSTD_MEMORY_LOG_ENOUGH`] bytes for each
+/// of their tables; those beyond, hundreds of megabytes.
+const ZSTD_LEVEL_ORDINARY_MAX: i32 = 19;
+const ZSTD_MEMORY_LOG_ENOUGH: u32 = 25;
 
 const LZ4_LEVEL_DEFAULT: i32 = 9;
 const ZSTD_LEVEL_DEFAULT: i32 = 3;
@@ -561,6 +620,60 @@ mod tests {
                 let packed = compress(CompressionTarget::of(codec), &records).expect("compresses");
                 assert_eq!(inflated(codec, &packed, length), Ok(records), "{codec:?} {length}");
             }
+        }
+    }
+
+    #[test]
+    fn memory_bounds_windows_and_whole_blocks() {
+        assert_eq!([0, 1 << 20, (8 << 20) - 1, 8 << 20].map(window_log_within), [10, 20, 22, 23]);
+        assert_eq!(window_log_within(usize::MAX), ZSTD_WINDOW_LOG_MAX);
+        let records = mixed(300_000);
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("memory");
+        encoder.window_log(20).expect("a window");
+        encoder.write_all(&records).expect("memory");
+        let packed = Bytes::from(encoder.finish().expect("memory"));
+        let all = |codec, packed: &Bytes, memory_bytes| {
+            let inflater = Inflater::new(codec, packed.clone(), records.len()).expect("starts");
+            let mut inflater = inflater.within(memory_bytes).expect("starts");
+            let mut buffer = vec![0; records.len() + 1];
+            let mut length = 0;
+            loop {
+                match inflater.read(&mut buffer[length..])? {
+                    0 => return Ok(buffer[..length] == records),
+                    read => length += read,
+                }
+            }
+        };
+        assert_eq!(all(Compression::Zstd, &packed, 1 << 20), Ok(true));
+        assert_eq!(
+            all(Compression::Zstd, &packed, (1 << 20) - 1),
+            Err(InflateFault::WindowTooLarge)
+        );
+        let raw = Bytes::from(raw_snappy(&records));
+        assert_eq!(all(Compression::Snappy, &raw, 2 * records.len()), Ok(true));
+        let refused = all(Compression::Snappy, &raw, 2 * records.len() - 1);
+        assert_eq!(refused, Err(InflateFault::TooLarge));
+        let blocks = Bytes::from(compress(CompressionTarget::Snappy, &records).expect("memory"));
+        assert_eq!(all(Compression::Snappy, &blocks, 1 << 16), Ok(true), "a block at a time");
+    }
+
+    #[test]
+    fn high_levels_stay_within_the_memory_they_get() {
+        let records = mixed(3_000_000);
+        for level in [3, 4, 19, 22] {
+            let target = CompressionTarget::Zstd(level);
+            let deflater = Deflater::new(target, Vec::new(), usize::MAX).expect("starts");
+            let mut deflater = deflater.within(8 << 20).expect("starts");
+            deflater.write(&records).expect("writes");
+            let packed = Bytes::from(deflater.finish().expect("ends").bytes);
+            let inflater = Inflater::new(Compression::Zstd, packed, records.len());
+            let mut inflater = inflater.and_then(|of| of.within(4 << 20)).expect("starts");
+            let mut buffer = vec![0; 1 << 16];
+            let mut inflated = Vec::new();
+            while let Some(read @ 1..) = Some(inflater.read(&mut buffer).expect("sound")) {
+                inflated.extend_from_slice(&buffer[..read]);
+            }
+            assert!(inflated == records, "level {level}");
         }
     }
 

@@ -21,6 +21,7 @@ pub mod records;
 pub mod rewrite;
 mod scan;
 pub mod search;
+pub mod stream;
 pub mod validate;
 
 pub use build::{BatchBuilder, RecordHeader};

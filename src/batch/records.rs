@@ -32,6 +32,9 @@ pub enum RecordFault {
     /// A record header without a key.
     #[error("invalid negative header key size {0}")]
     HeaderKey(i32),
+    /// A record that is larger than its reader takes.
+    #[error("a record of {0} bytes is more than is taken here")]
+    TooLarge(u32),
     /// Bytes are left after the number of records that the batch declares.
     #[error("bytes are left after {0} records")]
     TrailingBytes(i32),

@@ -59,6 +59,15 @@ impl TimestampSearch {
         })
     }
 
+    /// Takes no more than about so much memory for inflating.
+    ///
+    /// # Errors
+    /// The codec cannot start.
+    pub fn within(mut self, memory_bytes: usize) -> Result<TimestampSearch, BatchFault> {
+        self.inflater = self.inflater.within(memory_bytes)?;
+        Ok(self)
+    }
+
     /// Goes on for about `budget_bytes` bytes of records.
     pub fn step(&mut self, budget_bytes: usize) -> Poll<Result<Option<Found>, BatchFault>> {
         let mut done = 0;

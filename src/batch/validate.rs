@@ -111,6 +111,8 @@ pub struct Validator {
     header: BatchHeader,
     tally: Tally,
     phase: Phase,
+    /// Memory for inflating, and for compressing anew.
+    inflation_bytes_max: usize,
 }
 
 enum Phase {
@@ -168,7 +170,15 @@ impl Validator {
             batch,
             header,
             phase,
+            inflation_bytes_max: usize::MAX,
         }
+    }
+
+    /// Takes no more than about so much memory for inflating, and as much for compressing anew.
+    #[must_use]
+    pub fn within(mut self, memory_bytes: usize) -> Validator {
+        self.inflation_bytes_max = memory_bytes;
+        self
     }
 
     /// Goes on for about `budget_bytes` bytes of records, inflated ones where they are compressed.
@@ -242,14 +252,16 @@ impl Validator {
         let deflater = if source == target {
             None
         } else {
-            Some(Deflater::new(
+            let deflater = Deflater::new(
                 self.rules.compression,
                 vec![0; HEADER_BYTES],
                 self.recompressed_bytes_max(),
-            )?)
+            )?;
+            Some(deflater.within(self.inflation_bytes_max)?)
         };
         Ok(Phase::Inflate(Box::new(Inflation {
-            inflater: Inflater::new(source, compressed, INFLATED_BATCH_BYTES_MAX)?,
+            inflater: Inflater::new(source, compressed, INFLATED_BATCH_BYTES_MAX)?
+                .within(self.inflation_bytes_max)?,
             scanner: StreamScanner::new(),
             buffer: vec![0; INFLATE_BUFFER_BYTES],
             deflater,

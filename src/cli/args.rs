@@ -65,7 +65,7 @@ pub struct ServeArguments {
     /// Number of shards [default: one per available core]
     #[arg(long, value_name = "N")]
     pub shards: Option<String>,
-    /// Memory of all shards [default: 25 % of RAM, at most 8GiB]
+    /// Memory, plus 12KiB a connection [default: RAM/4, at most 8GiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// What acknowledged records survive: power-loss or process-crash

@@ -137,3 +137,36 @@ fn exchange<R: Request>(
 const BOOTSTRAP: i32 = -1;
 const METADATA_VERSION: i16 = 9;
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What comes of a response whose length field is this, and after which nothing comes.
+    fn answered_with(length: usize) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let broker = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut prefix = [0; 4];
+            stream.read_exact(&mut prefix).expect("a request");
+            let mut request = vec![0; u32::from_be_bytes(prefix) as usize];
+            stream.read_exact(&mut request).expect("a request");
+            let length = u32::try_from(length).expect("four bytes");
+            stream.write_all(&length.to_be_bytes()).expect("taken");
+        });
+        let Err(reason) = Cluster::connect(&address) else { panic!("there is no response") };
+        broker.join().expect("it has answered");
+        reason.replace(&address, "broker")
+    }
+
+    #[test]
+    fn a_response_that_is_too_large_is_not_read() {
+        let beyond = CLIENT_RESPONSE_BYTES_MAX + 1;
+        assert_eq!(answered_with(beyond), format!("broker: a response of {beyond} bytes"));
+        let most = answered_with(CLIENT_RESPONSE_BYTES_MAX);
+        assert!(!most.contains("a response of"), "it is read, and is cut: {most}");
+    }
+}

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use super::keys::{Bounds, FieldValue, Key, Kind, Scope};
 use super::settings::Settings;
+use crate::limits::{INFLATION_MEMORY_BYTES_MAX, PROCESS_MEMORY_BYTES};
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident {
@@ -120,8 +121,10 @@ broker_keys! {
     shards: u16 = "shards" Own AutoInt Some("auto"), Between(1, 1024);
     /// Whether each shard's thread is bound to one core.
     pin_shards: bool = "pin_shards" Own Boolean Some("true"), Any;
-    /// Memory for journal blocks, tails, read cache and connections of all shards together;
-    /// `auto` is a quarter of what the host or its control group allows, at most 8GiB.
+    /// Memory of the process, all shards together: 24MiB for itself, the rest for journal blocks,
+    /// tails, read cache, inflating, requests and responses. Beside it are 12KiB per connection
+    /// and what is kept of partitions, groups, producers and transactional ids. `auto` is a
+    /// quarter of what the host or its control group allows, at most 8GiB.
     memory_bytes: u64 = "memory" Own AutoBytes Some("auto"), Any;
     /// What an acknowledged record survives.
     durability: Durability = "durability" Own Text Some("power-loss"), OneOf(Durability::TEXTS);
@@ -513,16 +516,28 @@ pub struct MemorySplit {
     pub cache_bytes: usize,
     /// Requests and responses of connections.
     pub connection_bytes: usize,
+    /// Windows and blocks of batches that are being inflated or compressed.
+    pub inflation_bytes: usize,
 }
 
 impl BrokerConfig {
-    /// How one shard divides its part of `memory`: half for the tail, a quarter each for the
-    /// read cache and for connections.
+    /// How one shard divides its part of `memory`, which is what the process does not need as
+    /// such. A quarter is for inflating, as far as that can use it; an eighth of the rest is left
+    /// to what nobody counts. Of sixteen parts of what remains, seven are for the tail, three for
+    /// the read cache, six for connections.
     #[must_use]
     pub fn memory_split(&self) -> MemorySplit {
-        let shard = self.memory_bytes / u64::from(self.shards.max(1));
-        let part = |share: u64| usize::try_from(shard / share).unwrap_or(usize::MAX);
-        MemorySplit { tail_bytes: part(2), cache_bytes: part(4), connection_bytes: part(4) }
+        let all = self.memory_bytes.saturating_sub(PROCESS_MEMORY_BYTES);
+        let shard = all / u64::from(self.shards.max(1));
+        let inflation = (shard / 4).min(INFLATION_MEMORY_BYTES_MAX);
+        let records = (shard - inflation) / 8 * 7;
+        let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
+        MemorySplit {
+            tail_bytes: bytes(records / 16 * 7),
+            cache_bytes: bytes(records / 16 * 3),
+            connection_bytes: bytes(records / 16 * 6),
+            inflation_bytes: bytes(inflation),
+        }
     }
 
     /// Size of one file of a shard's ring.

@@ -32,6 +32,8 @@ pub mod units;
 use broker::{ALIASES, key};
 use keys::{Scope, invalid};
 
+use crate::limits::PROCESS_MEMORY_BYTES;
+
 /// Why a configuration cannot be used; the text is one sentence for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -311,13 +313,15 @@ fn check_sizes(config: &BrokerConfig) -> Result<(), String> {
             units::print_bytes(JOURNAL_FILE_BYTES_STEP),
         ));
     }
-    let per_shard = config.memory_bytes / u64::from(config.shards);
+    let per_shard =
+        config.memory_bytes.saturating_sub(PROCESS_MEMORY_BYTES) / u64::from(config.shards);
     if per_shard < MEMORY_PER_SHARD_BYTES_MIN {
         return Err(format!(
-            "`memory` is {} for {} shards; every shard needs at least {}: raise `memory` or lower \
-             `shards`",
+            "`memory` is {} for {} shards; the process needs {} and every shard at least {}: raise \
+             `memory` or lower `shards`",
             units::print_bytes(config.memory_bytes),
             config.shards,
+            units::print_bytes(PROCESS_MEMORY_BYTES),
             units::print_bytes(MEMORY_PER_SHARD_BYTES_MIN),
         ));
     }

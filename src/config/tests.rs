@@ -182,8 +182,20 @@ const FAULTS: &[(&str, Sets, &str)] = &[
     (
         "",
         &[("memory", "16MiB")],
-        "`memory` is 16MiB for 2 shards; every shard needs at least 16MiB: raise `memory` or \
-             lower `shards`",
+        "`memory` is 16MiB for 2 shards; the process needs 24MiB and every shard at least 16MiB: \
+             raise `memory` or lower `shards`",
+    ),
+    (
+        "",
+        &[("memory", "57344KiB"), ("message.max.bytes", "1204225")],
+        "`message.max.bytes` is 1204225, but at most 1204224 fits: a quarter of \
+             `journal.ring.bytes` or of a shard's tail memory; raise those or lower it",
+    ),
+    (
+        "",
+        &[("memory", "57343KiB")],
+        "`memory` is 57343KiB for 2 shards; the process needs 24MiB and every shard at least \
+             16MiB: raise `memory` or lower `shards`",
     ),
     (
         "",
@@ -248,12 +260,36 @@ fn the_largest_batch_is_bounded_by_ring_and_tail() {
     };
     assert_eq!(largest(&[]), 64 << 20);
     assert_eq!(largest(&[("journal.ring.bytes", "8MiB")]), 2 << 20);
-    assert_eq!(largest(&[("memory", "64MiB")]), 4 << 20);
-    let config = BrokerConfig::with_overrides(&[("memory", "64MiB")]).expect("configuration");
-    assert_eq!(
-        config.memory_split(),
-        MemorySplit { tail_bytes: 16 << 20, cache_bytes: 8 << 20, connection_bytes: 8 << 20 }
-    );
+    assert_eq!(largest(&[("memory", "64MiB")]), 1_505_280);
+}
+
+#[test]
+fn shares_of_memory_leave_room_for_the_process_and_for_slack() {
+    let split = |overrides: &[(&str, &str)]| {
+        BrokerConfig::with_overrides(overrides).expect("configuration").memory_split()
+    };
+    // 40 MiB but for the process: 10 for inflating, 3.75 for nobody.
+    let expected = MemorySplit {
+        tail_bytes: 12_042_240,
+        cache_bytes: 5_160_960,
+        connection_bytes: 10_321_920,
+        inflation_bytes: 10 << 20,
+    };
+    assert_eq!(split(&[("memory", "64MiB"), ("shards", "1")]), expected);
+    // Inflating has no use for more.
+    assert_eq!(split(&[("memory", "8GiB"), ("shards", "2")]).inflation_bytes, 168 << 20);
+    for (memory, shards) in [("56MiB", 2), ("64MiB", 1), ("600MiB", 3), ("8GiB", 64)] {
+        let shards_text = shards.to_string();
+        let overrides = [("memory", memory), ("shards", &*shards_text)];
+        let split = split(&overrides);
+        let config = BrokerConfig::with_overrides(&overrides).expect("configuration");
+        let parts =
+            [split.tail_bytes, split.cache_bytes, split.connection_bytes, split.inflation_bytes];
+        let shard: usize = parts.iter().sum();
+        let slack = (shard - split.inflation_bytes) as u64 / 7;
+        let all = PROCESS_MEMORY_BYTES + shards * (shard as u64 + slack);
+        assert!(all <= config.memory_bytes, "{memory} for {shards}: {all}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the kernel knows of this process: its time, memory and descriptors.
+//! What the kernel knows of this process: its time, memory and descriptors, and how it takes
+//! memory.
 //!
 //! Owns the reading of `/proc/self`. Nothing of it is on a disk, so it is read on the shard that
 //! is asked for it, and only then. What cannot be read is left out, never made up.
@@ -36,6 +37,13 @@ pub fn read() -> ProcessFacts {
         max_fds: getrlimit(Resource::Nofile).current,
         started_us: times.and_then(|times| started_us(times.started_us)),
     }
+}
+
+/// Has the process's memory taken in small pages from now on. The allocator asks for large ones,
+/// two megabytes each, of which a few bytes may be in use.
+pub fn take_small_pages() {
+    // Where the kernel does not know of it, there are none.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

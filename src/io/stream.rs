@@ -258,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_asks_after_peers_that_say_nothing() {
+        run(async {
+            let (_client, server) = pair().await;
+            let socket = SockRef::from(server.socket.get_ref());
+            assert!(socket.keepalive().expect("an option"));
+            let seconds = Duration::from_secs;
+            let idle = socket.tcp_keepalive_time().expect("an option");
+            assert_eq!(idle, seconds(KEEPALIVE_IDLE_S));
+            let interval = socket.tcp_keepalive_interval().expect("an option");
+            assert_eq!(interval, seconds(KEEPALIVE_INTERVAL_S));
+            assert_eq!(socket.tcp_keepalive_retries().expect("an option"), KEEPALIVE_PROBES);
+            assert!(socket.tcp_nodelay().expect("an option"));
+        });
+    }
+
+    #[test]
     fn consume_frees_whole_slices_and_cuts_the_next() {
         let check = |sent, expected_first, expected_next: &'static [u8]| {
             let mut slices =

@@ -88,7 +88,8 @@ limits! {
     /// A fetch was answered at once: too many wait for its partition.
     WaitersPerPartition = "waiters_per_partition" by ["WAITERS_PER_PARTITION_MAX"];
     /// A fetch session was given up for a new one, or the new one was not kept.
-    FetchSessions = "fetch_sessions" by ["max.incremental.fetch.session.cache.slots"];
+    FetchSessions = "fetch_sessions"
+        by ["max.incremental.fetch.session.cache.slots", "FETCH_SESSION_PARTITION_BYTES"];
     /// Messages for another shard were kept back: its mailbox was full.
     MailboxMessages = "mailbox_messages" by ["MAILBOX_MESSAGES_MAX"];
     /// Admission of requests closed: too many questions to other shards were open.
@@ -120,6 +121,9 @@ limits! {
         by ["TRANSACTIONAL_ID_PATTERN_BYTES_MAX"];
     /// Markers of one message were left for the next turn.
     MarkersPerTurn = "markers_per_turn" by ["MARKERS_PER_TURN_MAX"];
+    /// A partition of an internal topic is not served, or a record of it was not written: the
+    /// record is too large.
+    CoordinatorRecordBytes = "coordinator_record_bytes" by ["COORDINATOR_RECORD_BYTES_MAX"];
     /// Groups were left for the next turn of the sweep over offsets.
     GroupsPerTurn = "groups_per_turn" by ["GROUPS_PER_TURN_MAX"];
     /// Tombstones of offsets went into more than one batch.

@@ -179,3 +179,26 @@ impl ShardMetrics {
         samples.number(&families::PARKED_FETCHES, &[("delayedOperation", "Fetch")], waiting);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::METRICS_TOPICS_MAX;
+
+    #[test]
+    fn a_topic_beyond_the_bound_is_counted_as_one() {
+        let metrics = ShardMetrics::new();
+        let topic = |number: usize| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&number.to_be_bytes());
+            metrics.topic(TopicId(id), &Arc::from(number.to_string()))
+        };
+        (0..METRICS_TOPICS_MAX).for_each(|number| drop(topic(number)));
+        assert_eq!(metrics.limit_count(Limit::MetricsTopics), 0);
+        let other = topic(METRICS_TOPICS_MAX);
+        assert!(Rc::ptr_eq(&other, &metrics.topics.other()));
+        assert_eq!(metrics.limit_count(Limit::MetricsTopics), 1);
+        drop(topic(0));
+        assert_eq!(metrics.limit_count(Limit::MetricsTopics), 1, "it is known");
+    }
+}

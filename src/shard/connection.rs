@@ -50,6 +50,8 @@ pub struct Connection {
     pub(super) progress: Progress,
     /// Memory of what has arrived and is no whole request yet.
     arrived: Charge,
+    /// Bytes that the request which is being started takes, decoded.
+    decoded_bytes: Cell<usize>,
     /// Bytes of responses that are ready and have not left.
     unsent_bytes: Cell<usize>,
     /// A Fetch is in progress.
@@ -79,6 +81,7 @@ impl Connection {
             answered: Event::default(),
             progress: Progress::new(now),
             arrived: budget.charge(0),
+            decoded_bytes: Cell::new(0),
             unsent_bytes: Cell::new(0),
             fetching: Cell::new(false),
             hurried: Cell::new(false),
@@ -115,6 +118,11 @@ impl Connection {
         let sent_bytes = self.stream.upgrade().map_or(0, |stream| stream.sent_bytes());
         let busy = !self.queue.borrow().is_empty();
         self.progress.judge(now, sent_bytes, busy, patience)
+    }
+
+    /// The request that is being started takes so many bytes, decoded.
+    pub fn decoded(&self, bytes: usize) {
+        self.decoded_bytes.set(bytes);
     }
 
     /// Memory of its requests and responses.
@@ -292,8 +300,9 @@ async fn read_requests(
     connection: &Rc<Connection>,
 ) -> End {
     let bytes_max = usize::try_from(shard.context.config.socket_request_max_bytes).unwrap_or(0);
-    // **deviation**: what would not fit into the memory of all connections is refused too.
-    let bytes_max = bytes_max.min(shard.connection_memory.bytes_max());
+    // **deviation**: what would not fit into half of the memory of all connections is refused too:
+    // so much goes beyond it, since the oldest request is read in any case.
+    let bytes_max = bytes_max.min(shard.connection_memory.bytes_max() / 2);
     let mut splitter = FrameSplitter::new(bytes_max);
     let mut buffer = BytesMut::new();
     // When the first and the last bytes that are in the buffer came.
@@ -323,14 +332,20 @@ async fn read_requests(
         if !buffer.is_empty() {
             shard.connections.request_begun(&connection.progress, shard.runtime.now());
         }
+        note_oldest(shard, connection);
         room(shard, connection).await;
         let limit = splitter.read_bytes(&buffer);
         let before = buffer.len();
+        // What comes for a request that has begun is counted before it is there: otherwise many
+        // that find room at the same time take it together.
+        let coming = shard.connection_memory.charge(if before == 0 { 0 } else { limit });
         let ended = async {
             ended(shard, connection).await;
             Ok(0)
         };
-        match futures_lite::future::or(stream.read(&mut buffer, limit), ended).await {
+        let read = futures_lite::future::or(stream.read(&mut buffer, limit), ended).await;
+        drop(coming);
+        match read {
             Ok(0) if shard.is_stopping() => return End::Stopping,
             Ok(0) | Err(_) => return End::Peer,
             Ok(_) => {
@@ -349,7 +364,15 @@ async fn read_requests(
 /// The request that was arriving is whole, or will not be.
 fn request_ended(shard: &Rc<Shard>, connection: &Rc<Connection>) {
     if shard.connections.request_ended(&connection.progress) {
+        shard.connection_memory.exempt(0);
         shard.connection_memory.look_again();
+    }
+}
+
+/// If this request is the one that is read in any case, its memory keeps nobody else waiting.
+fn note_oldest(shard: &Rc<Shard>, connection: &Rc<Connection>) {
+    if shard.connections.is_oldest(&connection.progress) {
+        shard.connection_memory.exempt(connection.arrived.bytes());
     }
 }
 
@@ -448,7 +471,10 @@ async fn start_request(
     connection.hurried.set(false);
     asked.clock.start(shard.runtime.now());
     let handled = pin!(api::handle(shard, connection, header, body));
-    let slot = match crash::watched(&in_hand, handled).await? {
+    let answer = crash::watched(&in_hand, handled).await?;
+    // It may have to wait for long as it is.
+    charge.add(connection.decoded_bytes.take());
+    let slot = match answer {
         Answer::None => {
             asked.end(shard, &connection.peer);
             return Ok(());

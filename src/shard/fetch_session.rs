@@ -102,14 +102,18 @@ struct Session {
 pub struct SessionCache {
     sessions: HashMap<i32, Session, RandomState>,
     slots: usize,
+    /// Most partitions of all sessions together.
+    partitions_max: usize,
+    partitions: usize,
     refused: u64,
 }
 
 impl SessionCache {
-    /// A cache with so many slots.
+    /// A cache with so many slots, for so many partitions of all sessions together.
     #[must_use]
-    pub fn new(slots: usize) -> SessionCache {
-        SessionCache { sessions: HashMap::default(), slots, refused: 0 }
+    pub fn new(slots: usize, partitions_max: usize) -> SessionCache {
+        let sessions = HashMap::default();
+        SessionCache { sessions, slots, partitions_max, partitions: 0, refused: 0 }
     }
 
     /// Number of sessions.
@@ -118,7 +122,7 @@ impl SessionCache {
         self.sessions.len()
     }
 
-    /// How often there was no free slot for a new session.
+    /// How often there was no free slot for a new session, or no room for the partitions of one.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -142,11 +146,11 @@ impl SessionCache {
     ) -> Result<SessionPlan, ErrorCode> {
         match (request.session_id, request.epoch) {
             (id, FINAL_EPOCH) => {
-                self.sessions.remove(&id);
+                self.remove(id);
                 Ok(SessionPlan::Sessionless(request.partitions))
             }
             (id, INITIAL_EPOCH) => {
-                self.sessions.remove(&id);
+                self.remove(id);
                 Ok(SessionPlan::Full(request.partitions))
             }
             (id, _) => self.continue_session(id, request, now),
@@ -166,11 +170,19 @@ impl SessionCache {
         if session.by_id != request.by_id {
             return Err(ErrorCode::FetchSessionTopicIdError);
         }
+        self.partitions -= session.partitions.len();
         session.change(request.partitions, &request.forgotten);
+        self.partitions += session.partitions.len();
         session.last_used = now;
         if session.partitions.is_empty() {
-            self.sessions.remove(&id);
+            self.remove(id);
             return Ok(SessionPlan::Sessionless(Vec::new()));
+        }
+        if self.partitions > self.partitions_max {
+            // Its client begins anew, and asks for all of them each time from then on.
+            self.refused += 1;
+            self.remove(id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
         }
         session.epoch = next_epoch(session.epoch);
         let partitions = session
@@ -190,9 +202,17 @@ impl SessionCache {
         now: Monotonic,
         mut random: impl FnMut() -> u64,
     ) -> i32 {
-        if partitions.is_empty() || !self.make_room(now) {
+        if partitions.is_empty() {
             return 0;
         }
+        if self.partitions + partitions.len() > self.partitions_max {
+            self.refused += 1;
+            return 0;
+        }
+        if !self.make_room(now) {
+            return 0;
+        }
+        self.partitions += partitions.len();
         let id = loop {
             let id = (random() & 0x7fff_ffff) as i32;
             if id > 0 && !self.sessions.contains_key(&id) {
@@ -256,9 +276,16 @@ impl SessionCache {
             .filter(|(_, session)| now.ms_since(session.last_used) > EVICTION_MS)
             .map(|(id, _)| *id);
         match victim {
-            Some(id) => self.sessions.remove(&id).is_some(),
+            Some(id) => self.remove(id),
             None => false,
         }
+    }
+
+    /// Forgets a session; whether there was one.
+    fn remove(&mut self, id: i32) -> bool {
+        let removed = self.sessions.remove(&id);
+        self.partitions -= removed.as_ref().map_or(0, |session| session.partitions.len());
+        removed.is_some()
     }
 }
 
@@ -339,7 +366,7 @@ mod tests {
     }
 
     fn cache_with_session() -> (SessionCache, i32) {
-        let mut cache = SessionCache::new(2);
+        let mut cache = SessionCache::new(2, 100);
         let now = Monotonic(0);
         let Ok(SessionPlan::Full(partitions)) = cache.begin(request(0, 0, &[0, 1]), now) else {
             panic!("a full fetch");
@@ -415,5 +442,33 @@ mod tests {
         let later = Monotonic(0).plus_ms(EVICTION_MS + 1);
         assert_eq!(cache.create(false, partitions(1), later, || 9), 9);
         assert_eq!(cache.len(), 2);
+    }
+
+    #[test]
+    fn partitions_of_all_sessions_are_bounded() {
+        let mut cache = SessionCache::new(10, 5);
+        let partitions = |from: i32, count: i32| -> Vec<_> {
+            (from..from + count).map(|index| (key(index), wanted(0), told(0, false))).collect()
+        };
+        let now = Monotonic::default();
+        let first = cache.create(true, partitions(0, 3), now, || 1);
+        let second = cache.create(true, partitions(0, 2), now, || 2);
+        assert_eq!((first, second, cache.refused()), (1, 2, 0));
+        assert_eq!(cache.create(true, partitions(0, 1), now, || 3), 0, "one too many");
+        assert_eq!(cache.refused(), 1);
+        let mut change = |epoch: i32, added: &[i32], forgotten: &[i32]| {
+            let request = SessionRequest {
+                session_id: first,
+                epoch,
+                by_id: true,
+                partitions: added.iter().map(|index| (key(*index), wanted(0))).collect(),
+                forgotten: forgotten.iter().map(|index| key(*index)).collect(),
+            };
+            cache.begin(request, now).map(|_| ())
+        };
+        assert_eq!(change(1, &[7], &[0]), Ok(()), "one for another");
+        assert_eq!(change(2, &[8], &[]), Err(ErrorCode::FetchSessionIdNotFound));
+        assert_eq!((cache.len(), cache.refused()), (1, 2));
+        assert_eq!(cache.create(true, partitions(0, 3), now, || 4), 4, "there is room again");
     }
 }

@@ -30,7 +30,7 @@ use crate::ids::{
     JournalSequence, Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicId,
     TopicPartition,
 };
-use crate::limits::{GROUPS_PER_TURN_MAX, TOMBSTONES_PER_BATCH_MAX};
+use crate::limits::{COORDINATOR_RECORD_BYTES_MAX, GROUPS_PER_TURN_MAX, TOMBSTONES_PER_BATCH_MAX};
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::image::CONSUMER_OFFSETS;
@@ -435,7 +435,10 @@ async fn write(
     if records.is_empty() {
         return Ok(JournalSequence(0));
     }
-    let batch = batch_of(shard, &records, transaction.map(|verified| verified.of));
+    let Some(batch) = batch_of(shard, &records, transaction.map(|verified| verified.of)) else {
+        shard.metrics.limit_reached(Limit::CoordinatorRecordBytes);
+        return Err(ErrorCode::UnknownServerError);
+    };
     let limit = shard.partition(kept.id).map(|of| of.topic.borrow().config.max_message_bytes);
     if limit.is_some_and(|limit| batch.len() > limit) {
         return Err(ErrorCode::UnknownServerError);
@@ -453,7 +456,12 @@ async fn write(
     Ok(pending.durable_at)
 }
 
-fn batch_of(shard: &Shard, records: &[GroupRecord], transaction: Option<&Transaction>) -> Vec<u8> {
+/// The batch of these records; `None` if one is larger than what is loaded again.
+fn batch_of(
+    shard: &Shard,
+    records: &[GroupRecord],
+    transaction: Option<&Transaction>,
+) -> Option<Vec<u8>> {
     let codec = shard.catalog().broker().offsets_topic_compression_codec;
     let codec = u8::try_from(codec).ok().and_then(Compression::from_id);
     let target = CompressionTarget::of(codec.unwrap_or(Compression::None));
@@ -464,9 +472,13 @@ fn batch_of(shard: &Shard, records: &[GroupRecord], transaction: Option<&Transac
     let now_ms = shard.runtime.wall_ms();
     for record in records {
         let (key, value) = record.encode();
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        if bytes > COORDINATOR_RECORD_BYTES_MAX - RECORD_OVERHEAD_BYTES {
+            return None;
+        }
         batch.push(now_ms, Some(&key), value.as_deref(), &[]);
     }
-    batch.finish()
+    Some(batch.finish())
 }
 
 /// The code of a failed append as clients of a coordinator know it.
@@ -584,6 +596,9 @@ async fn expire(shard: &Rc<Shard>) {
         }
     }
 }
+
+/// What a record takes besides its key and value, at most.
+const RECORD_OVERHEAD_BYTES: usize = 64;
 
 /// From here on TxnOffsetCommit adds the partition itself.
 const ADDS_SINCE: i16 = 5;

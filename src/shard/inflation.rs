@@ -4,7 +4,9 @@
 //! Owns the lanes. Inflating takes memory (a window of up to 128 MiB, a whole raw snappy block) for
 //! as long as it lasts, so whatever is not done in its first turn gives that memory up, waits for a
 //! lane, and begins anew: in each lane one works at a time. What inflates to an ordinary size never
-//! waits for what does not, because that has a lane of its own.
+//! waits for what does not, because that has a lane of its own. Invariant: the two together stay
+//! within the shard's memory for inflating: a window or block is bounded by most of it, and only as
+//! much of a window is there as has been filled, which in the ordinary lane is little.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -68,10 +70,29 @@ impl RecordWork for Inflating {
 }
 
 /// The lanes of a shard.
-#[derive(Default)]
 pub struct Lanes {
     ordinary: Rc<Lane>,
     large: Rc<Lane>,
+    memory_bytes: usize,
+}
+
+impl Lanes {
+    /// Lanes that share so much memory.
+    #[must_use]
+    pub fn new(memory_bytes: usize) -> Lanes {
+        Lanes { ordinary: Rc::default(), large: Rc::default(), memory_bytes }
+    }
+
+    /// Memory that one batch may take.
+    #[must_use]
+    pub fn batch_bytes_max(&self) -> usize {
+        self.memory_bytes / 5 * 4
+    }
+
+    /// Bytes to which an ordinary batch inflates.
+    fn ordinary_bytes_max(&self) -> usize {
+        (self.memory_bytes / 4).min(INFLATED_ORDINARY_BYTES_MAX)
+    }
 }
 
 /// One at a time, in the order they came.
@@ -121,13 +142,19 @@ impl Shard {
         }
         drop(work);
         let ordinary = self.lanes.ordinary.turn().await;
-        if let Some(output) = self.in_lane(start(), INFLATED_ORDINARY_BYTES_MAX).await {
+        if let Some(output) = self.in_lane(start(), self.lanes.ordinary_bytes_max()).await {
             return output;
         }
         drop(ordinary);
         let _large = self.lanes.large.turn().await;
         let output = self.in_lane(start(), usize::MAX).await;
         output.expect("invariant: inflating ends before so many bytes")
+    }
+
+    /// Waits for the lane of what inflates to much, for work that cannot begin anew; it is its own
+    /// until the value is dropped.
+    pub async fn inflation_turn(&self) -> impl Drop + use<> {
+        self.lanes.large.turn().await
     }
 
     async fn in_lane<W: RecordWork>(&self, mut work: W, bytes_max: usize) -> Option<W::Output> {

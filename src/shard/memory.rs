@@ -4,7 +4,8 @@
 //! already is refused: what is read is counted when it is there, and over the budget sockets are
 //! left unread. Only reads of logs are granted room beforehand. A fifth is kept for connections
 //! that hold little, so that those who hold much do not keep them waiting. Invariant: every byte
-//! counted is given back when its [`Charge`] is dropped.
+//! counted is given back when its [`Charge`] is dropped. What the one connection holds that is read
+//! in any case does not keep those waiting that hold little.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,6 +19,8 @@ pub struct Budget {
     bytes_max: usize,
     /// What those may use who hold much.
     shared_bytes_max: usize,
+    /// Held by the one that is read in any case.
+    exempt_bytes: Cell<usize>,
     freed: Event,
     waiting: Cell<usize>,
     pressed: Event,
@@ -40,6 +43,7 @@ impl Budget {
             used: Cell::new(0),
             bytes_max,
             shared_bytes_max: bytes_max - bytes_max / 5,
+            exempt_bytes: Cell::new(0),
             freed: Event::default(),
             waiting: Cell::new(0),
             pressed: Event::default(),
@@ -67,7 +71,17 @@ impl Budget {
     /// Whether nothing more is read for a connection that holds little, or much.
     #[must_use]
     pub fn is_over(&self, holds_little: bool) -> bool {
-        self.used.get() >= if holds_little { self.bytes_max } else { self.shared_bytes_max }
+        match holds_little {
+            true => self.used.get().saturating_sub(self.exempt_bytes.get()) >= self.bytes_max,
+            false => self.used.get() >= self.shared_bytes_max,
+        }
+    }
+
+    /// The one that is read in any case holds so many bytes now.
+    pub fn exempt(&self, bytes: usize) {
+        if self.exempt_bytes.replace(bytes) < bytes {
+            self.freed.notify();
+        }
     }
 
     /// Whether somebody waits for room.
@@ -218,6 +232,25 @@ mod tests {
         let mut third = pin!(budget.take_up_to(much, 5, 10));
         assert!(poll(&mut third).is_ready());
         assert_eq!(budget.used(), 0, "all of it came back");
+    }
+
+    #[test]
+    fn what_the_one_holds_that_is_read_in_any_case_keeps_nobody_waiting() {
+        let budget = Budget::new(125);
+        let others = budget.charge(100);
+        let oldest = budget.charge(60);
+        assert!(budget.is_over(true) && budget.is_over(false));
+        let seen = budget.generation();
+        budget.exempt(60);
+        assert!(!budget.is_over(true) && budget.is_over(false));
+        assert_ne!(budget.generation(), seen, "those that wait look again");
+        others.add(25);
+        assert!(budget.is_over(true));
+        budget.exempt(0);
+        others.set(64);
+        assert!(!budget.is_over(true) && budget.is_over(false));
+        drop((others, oldest));
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod partition;
 pub mod producer_ids;
 pub mod quota;
 pub mod read;
+pub mod read_cache;
 pub mod retention;
 pub mod rings;
 pub mod scrape;
@@ -57,6 +58,7 @@ use crate::ids::{
 use crate::io::{Disk, Monotonic, Runtime};
 use crate::journal::image::PartitionRow;
 use crate::journal::writer::{Journal, JournalFailed};
+use crate::limits::FETCH_SESSION_PARTITION_BYTES;
 use crate::log::Log;
 use crate::log::epochs::EpochHistory;
 use crate::log::producers::Producers;
@@ -78,7 +80,7 @@ use links::Links;
 use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
-use read::ReadCache;
+use read_cache::ReadCache;
 use segment_removal::Removals;
 use space::SpaceWatch;
 use transactions::Transactions;
@@ -261,7 +263,10 @@ impl Shard {
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
-            sessions: RefCell::new(SessionCache::new(usize::try_from(slots).unwrap_or(0))),
+            sessions: RefCell::new(SessionCache::new(
+                usize::try_from(slots).unwrap_or(0),
+                split.connection_bytes / 4 / FETCH_SESSION_PARTITION_BYTES,
+            )),
             links: parts.links,
             catalog_writer: CatalogWriter::default(),
             producer_ids: ProducerIds::default(),
@@ -271,7 +276,7 @@ impl Shard {
             catalog_changed: Event::default(),
             stop: Event::default(),
             connection_memory: Budget::new(split.connection_bytes),
-            lanes: inflation::Lanes::default(),
+            lanes: inflation::Lanes::new(split.inflation_bytes),
             connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),

@@ -317,7 +317,11 @@ async fn first_in_batch(
     log_start: Offset,
 ) -> io::Result<Option<FoundRecord>> {
     let invalid = |fault: BatchFault| io::Error::new(io::ErrorKind::InvalidData, fault.to_string());
-    let search = || TimestampSearch::start(header, batch, timestamp, log_start);
+    let memory_bytes = shard.lanes.batch_bytes_max();
+    let search = || {
+        TimestampSearch::start(header, batch, timestamp, log_start)
+            .and_then(|search| search.within(memory_bytes))
+    };
     // It starts again as it starts now: on the same bytes.
     search().map_err(invalid)?;
     let start = || search().expect("invariant: it has started once");

@@ -9,14 +9,13 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 
 use super::message::{ReadOutcome, ReadPart, ReadParts};
 use super::partition::{Availability, Partition};
 use super::{Shard, offsets, write_behind};
 use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::error_code::ErrorCode;
-use crate::ids::{LeaderEpoch, Offset, ProducerId, TopicPartition};
+use crate::ids::{LeaderEpoch, Offset, ProducerId};
 use crate::io::OpenMode;
 use crate::limits::{BLOCK_ALIGN, READ_AHEAD_CHUNKS, READ_CHUNK_BYTES};
 use crate::log::Log;
@@ -497,7 +496,10 @@ async fn read_chunk(
     }
     let file = open_for_reading(shard, partition, base).await?;
     let start = chunk * READ_CHUNK_BYTES;
-    let wanted = (on_disk - start).min(READ_AHEAD_CHUNKS * READ_CHUNK_BYTES);
+    // Read ahead as far as the cache has a use for it.
+    let ahead =
+        READ_AHEAD_CHUNKS.min(shard.cache.borrow().run_bytes_max() as u64 / READ_CHUNK_BYTES);
+    let wanted = (on_disk - start).min(ahead.max(1) * READ_CHUNK_BYTES);
     let length = wanted.next_multiple_of(BLOCK_ALIGN as u64) as usize;
     let bytes = shard.spend(Stage::Device, file.read_at(start, length)).await?;
     let bytes = bytes.slice(..bytes.len().min(wanted as usize));
@@ -505,14 +507,7 @@ async fn read_chunk(
         // The segment went while it was read: nobody asks for it again.
         return Ok(bytes.slice(..bytes.len().min(READ_CHUNK_BYTES as usize)));
     }
-    let mut cache = shard.cache.borrow_mut();
-    let count = (bytes.len() as u64).div_ceil(READ_CHUNK_BYTES);
-    for index in (0..count).rev() {
-        let from = (index * READ_CHUNK_BYTES) as usize;
-        let to = bytes.len().min(from + READ_CHUNK_BYTES as usize);
-        cache.put((key.0, key.1, chunk + index), bytes.slice(from..to));
-    }
-    drop(cache);
+    shard.cache.borrow_mut().put_run(partition.id, base, chunk, &bytes);
     Ok(bytes.slice(..bytes.len().min(READ_CHUNK_BYTES as usize)))
 }
 
@@ -561,85 +556,4 @@ fn bad_segment(partition: &Partition, base: Offset, position: u64, what: &str) -
             partition.index()
         ),
     )
-}
-
-/// Key of a cached chunk: partition, segment base, chunk number.
-type ChunkKey = (TopicPartition, Offset, u64);
-
-/// A byte-bounded cache of segment chunks; the least recently used goes first.
-pub struct ReadCache {
-    chunks: HashMap<ChunkKey, (Bytes, u64), foldhash::fast::RandomState>,
-    by_use: std::collections::BTreeMap<u64, ChunkKey>,
-    clock: u64,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-impl ReadCache {
-    /// A cache of at most `bytes_max` bytes.
-    #[must_use]
-    pub fn new(bytes_max: usize) -> ReadCache {
-        ReadCache {
-            chunks: HashMap::default(),
-            by_use: std::collections::BTreeMap::new(),
-            clock: 0,
-            bytes: 0,
-            bytes_max,
-        }
-    }
-
-    /// Bytes in use, and how many it may use.
-    #[must_use]
-    pub fn memory(&self) -> (usize, usize) {
-        (self.bytes, self.bytes_max)
-    }
-
-    fn get(&mut self, key: &ChunkKey) -> Option<Bytes> {
-        let entry = self.chunks.get_mut(key)?;
-        self.clock += 1;
-        self.by_use.remove(&entry.1);
-        self.by_use.insert(self.clock, *key);
-        entry.1 = self.clock;
-        Some(entry.0.clone())
-    }
-
-    fn put(&mut self, key: ChunkKey, bytes: Bytes) {
-        self.clock += 1;
-        self.bytes += bytes.len();
-        self.by_use.insert(self.clock, key);
-        if let Some((old, used)) = self.chunks.insert(key, (bytes, self.clock)) {
-            self.bytes -= old.len();
-            self.by_use.remove(&used);
-        }
-        while self.bytes > self.bytes_max {
-            let Some((_, oldest)) = self.by_use.pop_first() else { break };
-            if let Some((old, _)) = self.chunks.remove(&oldest) {
-                self.bytes -= old.len();
-            }
-        }
-    }
-
-    /// Forgets a segment of so many bytes.
-    pub fn forget_segment(&mut self, partition: TopicPartition, base: Offset, bytes: u64) {
-        for chunk in 0..bytes.div_ceil(READ_CHUNK_BYTES) {
-            if let Some((old, used)) = self.chunks.remove(&(partition, base, chunk)) {
-                self.bytes -= old.len();
-                self.by_use.remove(&used);
-            }
-        }
-    }
-
-    /// Forgets everything of a partition.
-    pub fn forget(&mut self, partition: TopicPartition) {
-        let bytes = &mut self.bytes;
-        let by_use = &mut self.by_use;
-        self.chunks.retain(|key, (chunk, used)| {
-            let keep = key.0 != partition;
-            if !keep {
-                *bytes -= chunk.len();
-                by_use.remove(used);
-            }
-            keep
-        });
-    }
 }

@@ -121,6 +121,25 @@ pub enum DecodeFault {
 /// # Errors
 /// See [`DecodeFault`]; all of them close the connection.
 pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFault> {
+    decode_within(api, version, body, usize::MAX).map(|(request, _)| request)
+}
+
+/// [`decode`] with at most so many array elements, if that is less than the API's own cap; also
+/// returns how many there are.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_within(
+    api: Api,
+    version: i16,
+    body: Bytes,
+    elements_max: usize,
+) -> Result<(Request, usize), DecodeFault> {
+    let elements = check(api, version, &body, elements_max)?;
+    Ok((decode_checked(api, version, body)?, elements))
+}
+
+fn decode_checked(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFault> {
     let body = Body { api, version, bytes: body };
     Ok(match api {
         Api::Produce => Request::Produce(body.read()?),
@@ -190,7 +209,6 @@ pub fn decode(api: Api, version: i16, body: Bytes) -> Result<Request, DecodeFaul
 }
 
 fn markers(body: &Body) -> Result<WriteTxnMarkersRequest, DecodeFault> {
-    check(body.api, body.version, &body.bytes)?;
     txn_markers::decode(body.version, &body.bytes).ok_or_else(not_utf8)
 }
 
@@ -203,21 +221,19 @@ fn not_utf8() -> DecodeFault {
 /// # Errors
 /// As [`decode`].
 pub fn decode_as<T: Decodable>(api: Api, version: i16, body: Bytes) -> Result<T, DecodeFault> {
-    decode_with(api, version, body, |body| T::decode(body, api.codec_version(version)))
+    check(api, version, &body, usize::MAX)?;
+    Body { api, version, bytes: body }.read()
 }
 
 fn decode_with<T, E: std::fmt::Display>(
-    api: Api,
-    version: i16,
     mut body: Bytes,
     decode: impl FnOnce(&mut Bytes) -> Result<T, E>,
 ) -> Result<T, DecodeFault> {
-    check(api, version, &body)?;
     let request = decode(&mut body).map_err(|error| DecodeFault::Codec(error.to_string()))?;
     if body.is_empty() { Ok(request) } else { Err(DecodeFault::Undecoded(body.len())) }
 }
 
-/// A body and what it is the body of.
+/// A checked body and what it is the body of.
 struct Body {
     api: Api,
     version: i16,
@@ -226,20 +242,21 @@ struct Body {
 
 impl Body {
     fn read<T: Decodable>(self) -> Result<T, DecodeFault> {
-        decode_as(self.api, self.version, self.bytes)
+        let version = self.api.codec_version(self.version);
+        decode_with(self.bytes, |body| T::decode(body, version))
     }
 
     fn read_with<T, E: std::fmt::Display>(
         self,
         decode: impl FnOnce(&mut Bytes) -> Result<T, E>,
     ) -> Result<T, DecodeFault> {
-        decode_with(self.api, self.version, self.bytes, decode)
+        decode_with(self.bytes, decode)
     }
 }
 
-fn check(api: Api, version: i16, body: &Bytes) -> Result<(), DecodeFault> {
+fn check(api: Api, version: i16, body: &Bytes, most: usize) -> Result<usize, DecodeFault> {
     if !api.serves(version) {
         return Err(DecodeFault::Version { api, version });
     }
-    Ok(shape::check(shape_of(api), version, body)?)
+    Ok(shape::check_within(shape_of(api), version, body, most)?)
 }

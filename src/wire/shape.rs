@@ -200,17 +200,34 @@ impl Tag {
 /// # Errors
 /// See [`Reason`]. The connection is to be closed.
 pub fn check(shape: &Shape, version: i16, body: &[u8]) -> Result<(), ShapeFault> {
+    check_within(shape, version, body, usize::MAX).map(|_| ())
+}
+
+/// [`check`] with a cap of its own on array elements beside the API's; returns how many there are.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_within(
+    shape: &Shape,
+    version: i16,
+    body: &[u8],
+    elements_max: usize,
+) -> Result<usize, ShapeFault> {
+    let elements_max = shape.elements_max.min(elements_max);
     let mut walk = Walk {
         body,
         position: 0,
         end: body.len(),
         version,
         flexible: version >= shape.flexible_from,
-        elements_left: shape.elements_max,
+        elements_left: elements_max,
         unknown_tags_left: REQUEST_UNKNOWN_TAGS_MAX,
     };
     walk.structure(&shape.body)?;
-    if walk.position == walk.end { Ok(()) } else { walk.fault(Reason::Trailing) }
+    if walk.position < walk.end {
+        return walk.fault(Reason::Trailing);
+    }
+    Ok(elements_max - walk.elements_left)
 }
 
 /// Invariant: `position <= end <= body.len()`.

@@ -36,7 +36,7 @@ fn record_of_zeros(megabytes: usize, out: &mut impl Write) {
     out.write_all(&[0]).expect("memory");
 }
 
-fn gzip(megabytes: usize) -> Vec<u8> {
+pub fn gzip(megabytes: usize) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     record_of_zeros(megabytes, &mut encoder);
     encoder.finish().expect("memory")
@@ -49,7 +49,7 @@ pub fn zstd_with_window(megabytes: usize, window_log: u32) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-fn lz4(megabytes: usize) -> Vec<u8> {
+pub fn lz4(megabytes: usize) -> Vec<u8> {
     let mut info = lz4_flex::frame::FrameInfo::new();
     info.block_size = lz4_flex::frame::BlockSize::Max4MB;
     let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
@@ -58,7 +58,7 @@ fn lz4(megabytes: usize) -> Vec<u8> {
 }
 
 /// Without Java's blocks: it has to be inflated whole.
-fn snappy(megabytes: usize) -> Vec<u8> {
+pub fn snappy(megabytes: usize) -> Vec<u8> {
     let mut records = Vec::new();
     record_of_zeros(megabytes, &mut records);
     snap::raw::Encoder::new().compress_vec(&records).expect("small enough")
@@ -84,7 +84,6 @@ fn send(client: &mut Client, topic: &Topic, batch: &Bytes) -> (i16, Option<Strin
 /// Many of one bomb at once: all are answered, memory stays, and a witness is served meanwhile.
 fn explode(codec: i16, payload: Vec<u8>, records: i32, connections: usize) -> Vec<i16> {
     let mut stage = Stage::start(&[]);
-    stage.window_bytes = if codec == 4 { 128 << 20 } else { 0 };
     let topic = stage.topic("bombs");
     let batch = bomb(codec, payload, records);
     assert!(batch.len() < 1_000_000, "{} bytes are no bomb", batch.len());
@@ -115,8 +114,8 @@ fn a_gzip_bomb_costs_its_own_connection_only() {
 
 #[test]
 fn a_zstd_bomb_with_the_largest_window_costs_its_own_connection_only() {
-    // Its window of 128 MiB is more than `--memory` here: one at a time is what is promised.
-    let codes = explode(4, zstd_with_window(256, 27), 2, 12);
+    // The largest that has room in a fifth of what `--memory` leaves to records here.
+    let codes = explode(4, zstd_with_window(256, 23), 2, 12);
     assert_eq!(codes, [87; 12], "a record is missing");
 }
 
@@ -127,18 +126,41 @@ fn an_lz4_bomb_costs_its_own_connection_only() {
 
 #[test]
 fn a_snappy_bomb_costs_its_own_connection_only() {
-    assert_eq!(explode(2, snappy(16), 2, 40), [87; 40], "a record is missing");
+    assert_eq!(explode(2, snappy(3), 2, 40), [87; 40], "a record is missing");
 }
 
 #[test]
 fn a_zstd_window_beyond_the_largest_is_refused() {
     let mut stage = Stage::start(&[]);
     let topic = stage.topic("windows");
-    let batch = bomb(4, zstd_with_window(1, 28), 1);
-    let outcome = send(&mut stage.broker.connect(), &topic, &batch);
-    assert_eq!(outcome.0, 87, "{outcome:?}");
+    let mut client = stage.broker.connect();
+    for (window_log, expected) in [(23, 0), (24, 87), (27, 87), (28, 87)] {
+        let batch = bomb(4, zstd_with_window(1, window_log), 1);
+        let outcome = send(&mut client, &topic, &batch);
+        assert_eq!(outcome.0, expected, "{outcome:?}");
+    }
+    assert_eq!(stage.reached("zstd_window"), 3);
+    // A raw snappy block is inflated whole: half of what a window may take is all it gets.
+    for (megabytes, expected) in [(3, 0), (4, 87)] {
+        let outcome = send(&mut client, &topic, &bomb(2, snappy(megabytes), 1));
+        assert_eq!(outcome.0, expected, "{outcome:?}");
+    }
+    assert_eq!(stage.reached("inflated_batch_bytes"), 1);
     stage.witness_is_served();
     stage.memory_is_kept(1);
+}
+
+#[test]
+fn with_memory_the_largest_window_is_taken() {
+    let mut stage = Stage::with_memory("768MiB", &[]);
+    let topic = stage.topic("windows");
+    let mut client = stage.broker.connect();
+    for (window_log, expected) in [(27, 0), (28, 87)] {
+        let outcome = send(&mut client, &topic, &bomb(4, zstd_with_window(200, window_log), 1));
+        assert_eq!(outcome.0, expected, "{outcome:?}");
+    }
+    stage.witness_is_served();
+    stage.memory_is_kept(8);
 }
 
 #[test]

@@ -14,9 +14,10 @@ use kafka_protocol::protocol::StrBytes;
 use ringlog::limits::{
     CATALOG_RECORDS_PER_REQUEST_MAX, CREATE_PARTITIONS_PER_REQUEST_MAX, FRAME_BYTES_COPIED_MAX,
     HEADERS_PER_RECORD_MAX, INFLATED_BATCH_BYTES_MAX, RECORD_ERRORS_PER_BATCH_MAX,
-    REQUEST_ELEMENTS_LARGE_MAX, REQUEST_ELEMENTS_MAX, REQUEST_ELEMENTS_SMALL_MAX,
-    REQUEST_UNKNOWN_TAGS_MAX, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_UNSENT_MAX,
-    TOPIC_NAME_BYTES_MAX, TRANSACTIONAL_ID_PATTERN_BYTES_MAX, ZSTD_WINDOW_LOG_MAX,
+    REQUEST_ELEMENT_BYTES, REQUEST_ELEMENTS_LARGE_MAX, REQUEST_ELEMENTS_MAX,
+    REQUEST_ELEMENTS_SMALL_MAX, REQUEST_UNKNOWN_TAGS_MAX, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    RESPONSE_BYTES_UNSENT_MAX, TOPIC_NAME_BYTES_MAX, TRANSACTIONAL_ID_PATTERN_BYTES_MAX,
+    ZSTD_WINDOW_LOG_MAX,
 };
 
 use crate::bombs::{bomb, zstd_with_window};
@@ -79,7 +80,9 @@ fn requests_in_flight_and_unsent_responses() {
 
 #[test]
 fn elements_tags_and_lengths_of_a_request() {
-    let mut stage = Stage::start(&["--set", "socket.request.max.bytes=2000000"]);
+    // A request that is decoded to the most that there is may take half of what connections have.
+    let settings = ["--set", "socket.request.max.bytes=2000000"];
+    let mut stage = Stage::with_memory("512MiB", &settings);
     let closed = |frame: &[u8]| {
         let mut client = stage.broker.connect();
         client.send_frame(frame);
@@ -117,6 +120,18 @@ fn elements_tags_and_lengths_of_a_request() {
     assert_eq!(stage.reached("request_elements"), 2);
     assert_eq!(stage.reached("request_unknown_tags"), 1);
     assert_eq!(stage.reached("frame_too_large"), 1);
+    // With little memory it is less: 10,321,920 bytes for connections here.
+    let small = Stage::start(&[]);
+    let most = 10_321_920 / 2 / REQUEST_ELEMENT_BYTES;
+    let mut client = small.broker.connect();
+    client.send_frame(&array(3, 1, 1, &[], most + 1, 2));
+    client.expect_closed();
+    assert_eq!(small.reached("request_elements"), 1);
+    let names = vec![""; most];
+    let answer = small.broker.connect().call(4, &requests::metadata(&names));
+    assert!(!answer.topics.is_empty());
+    assert_eq!(small.reached("request_elements"), 1);
+    small.memory_is_kept(8);
     const { assert!(REQUEST_ELEMENTS_SMALL_MAX < REQUEST_ELEMENTS_LARGE_MAX) };
     // A frame just beyond the size that is copied, and one at it, are requests like any other.
     for length in [FRAME_BYTES_COPIED_MAX, FRAME_BYTES_COPIED_MAX + 1] {
@@ -170,7 +185,7 @@ fn topics_and_their_names() {
 
 #[test]
 fn batches_and_their_records() {
-    let mut stage = Stage::start(&[]);
+    let mut stage = Stage::with_memory("128MiB", &[]);
     let mut client = stage.broker.connect();
     let mut request = requests::create_topic("batches", 1);
     request.topics[0].configs = vec![

@@ -12,6 +12,8 @@ mod bombs;
 mod descriptors;
 mod frames;
 mod limits;
+mod memory;
 mod places;
+mod reach;
 mod slow;
 mod stage;

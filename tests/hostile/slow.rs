@@ -13,7 +13,7 @@ use crate::support::client::{Client, request_frame};
 use crate::support::requests::{self, Topic};
 
 /// Appends so many batches of half a megabyte.
-fn fill(stage: &Stage, topic: &Topic, batches: i64) {
+pub fn fill(stage: &Stage, topic: &Topic, batches: i64) {
     let mut client = stage.broker.connect();
     let batch = Batch::of(vec![Record::value(vec![b'x'; 500_000])]).encode();
     for offset in 0..batches {
@@ -23,13 +23,13 @@ fn fill(stage: &Stage, topic: &Topic, batches: i64) {
     }
 }
 
-fn framed(frame: &[u8]) -> Vec<u8> {
+pub fn framed(frame: &[u8]) -> Vec<u8> {
     let mut bytes = (frame.len() as i32).to_be_bytes().to_vec();
     bytes.extend(frame);
     bytes
 }
 
-fn big_fetch(topic: &Topic, offset: i64) -> Vec<u8> {
+pub fn big_fetch(topic: &Topic, offset: i64) -> Vec<u8> {
     let mut request = requests::fetch(16, topic, 0, offset);
     request.max_bytes = i32::MAX;
     request.topics[0].partitions[0].partition_max_bytes = i32::MAX;
@@ -164,8 +164,8 @@ fn half_sent_requests_that_fill_the_memory_are_given_up_before_others_wait_long(
     for _ in 0..40 {
         let mut stream = TcpStream::connect(address).expect("accepted");
         stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-        // What is larger than all the memory of connections is refused at once.
-        let mut frame = 12_000_000_i32.to_be_bytes().to_vec();
+        // What is larger than half of the memory of connections is refused at once.
+        let mut frame = 4_500_000_i32.to_be_bytes().to_vec();
         frame.resize(3_000_000, 7);
         // Over the budget, not all of it is read.
         let _ = stream.write_all(&frame);

@@ -11,11 +11,8 @@ use kafka_protocol::messages::{ApiVersionsRequest, FetchResponse, ProduceRespons
 use crate::support::batch::{Batch, read_batches};
 use crate::support::broker::Broker;
 use crate::support::client::Client;
+use crate::support::offsets;
 use crate::support::requests::{self, Topic};
-
-/// What the process has beside `--memory`: its code and stacks, the allocator's slack, catalog and
-/// journal buffers, in an unoptimised build.
-const BASE_BYTES: u64 = 96 << 20;
 
 /// What a connection costs that holds nothing: its tasks and their places in tables.
 const CONNECTION_BYTES: u64 = 12 << 10;
@@ -24,8 +21,6 @@ const CONNECTION_BYTES: u64 = 12 << 10;
 pub struct Stage {
     pub broker: Broker,
     pub memory_bytes: u64,
-    /// What one zstd batch at a time may take beside it.
-    pub window_bytes: u64,
     witness: Client,
     bystanders: Vec<Client>,
     topic: Topic,
@@ -38,6 +33,15 @@ impl Stage {
         Stage::of(Broker::start(&with_defaults(arguments)), 64 << 20)
     }
 
+    /// The same with more memory, in MiB.
+    pub fn with_memory(text: &str, arguments: &[&str]) -> Stage {
+        let mut all = with_defaults(arguments);
+        let place = all.iter().position(|argument| *argument == "--memory").expect("it is set");
+        all[place + 1] = text;
+        let mib = text.strip_suffix("MiB").and_then(|text| text.parse::<u64>().ok());
+        Stage::of(Broker::start(&all), mib.expect("a number of MiB") << 20)
+    }
+
     /// Takes over a broker that was started in another way.
     pub fn of(broker: Broker, memory_bytes: u64) -> Stage {
         let mut witness = broker.connect();
@@ -45,7 +49,7 @@ impl Stage {
         assert_eq!(created.topics[0].error_code, 0, "{created:?}");
         let topic = Topic { name: "witness".to_owned(), id: created.topics[0].topic_id };
         let bystanders = (0..4).map(|_| broker.connect()).collect();
-        Stage { broker, memory_bytes, window_bytes: 0, witness, bystanders, topic, next: 0 }
+        Stage { broker, memory_bytes, witness, bystanders, topic, next: 0 }
     }
 
     /// A topic of its own with one partition.
@@ -53,6 +57,15 @@ impl Stage {
         let created = self.witness.call(7, &requests::create_topic(name, 1));
         assert_eq!(created.topics[0].error_code, 0, "{created:?}");
         Topic { name: name.to_owned(), id: created.topics[0].topic_id }
+    }
+
+    /// A connection to the coordinator of all groups, which is there from now on.
+    pub fn coordinator(&self) -> Client {
+        let mut client = self.broker.connect();
+        client.set_timeout(Duration::from_secs(60));
+        let found = client.call(4, &offsets::find_coordinator("any"));
+        assert_eq!(found.coordinators[0].error_code, 0, "{found:?}");
+        client
     }
 
     /// The well-behaved connection, and a new one, produce and fetch what they should, soon.
@@ -71,12 +84,10 @@ impl Stage {
         self.next = round(&mut self.witness, &self.topic, self.next);
     }
 
-    /// The largest resident memory so far is that of `--memory`, of the process as such, and of so
-    /// many connections.
+    /// The largest resident memory so far is that of `--memory`, and of so many connections.
     pub fn memory_is_kept(&self, connections: u64) {
         let peak = self.peak_bytes();
-        let most =
-            self.memory_bytes + self.window_bytes + BASE_BYTES + connections * CONNECTION_BYTES;
+        let most = self.memory_bytes + connections * CONNECTION_BYTES;
         println!("resident at most {} MiB of {} MiB", peak >> 20, most >> 20);
         assert!(peak <= most, "{} MiB were resident, {} promised", peak >> 20, most >> 20);
     }
@@ -93,13 +104,22 @@ impl Stage {
 
     /// How often a limit was reached, as the metrics say.
     pub fn reached(&self, limit: &str) -> u64 {
-        let line = format!("ringlog_limit_reached_total{{limit=\"{limit}\"}} ");
+        self.told(&format!("ringlog_limit_reached_total{{limit=\"{limit}\"}} "))
+    }
+
+    /// Bytes that have left to clients, as the metrics say.
+    pub fn sent_bytes(&self) -> u64 {
+        self.told("ringlog_network_sent_bytes_total{shard=\"0\"} ")
+    }
+
+    fn told(&self, line: &str) -> u64 {
         let text = self.metrics();
-        let value = text.lines().find_map(|found| found.strip_prefix(&line));
+        let value = text.lines().find_map(|found| found.strip_prefix(line));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {line}: {text}"))
     }
 
-    fn metrics(&self) -> String {
+    /// Everything that the endpoint tells.
+    pub fn metrics(&self) -> String {
         let said = self.broker.stdout();
         let line = said.lines().find_map(|line| line.strip_prefix("metrics http://"));
         let address = line.and_then(|line| line.split_once("/metrics")).expect("an endpoint").0;
@@ -172,7 +192,7 @@ fn round(client: &mut Client, topic: &Topic, offset: i64) -> i64 {
 }
 
 /// Waits until something is true; panics if it takes too long.
-pub fn until(most: Duration, what: &str, is_true: impl Fn() -> bool) {
+pub fn until(most: Duration, what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + most;
     while !is_true() {
         assert!(Instant::now() < deadline, "waited too long until {what}");

@@ -126,7 +126,7 @@ fn a_stored_value_that_no_longer_fits_is_passed_over() {
     let set = overrides(&[("segment.bytes", "14"), ("max.message.bytes", "50000000")]);
     let config = resolve(&set, &broker(&[("memory", "64MiB")]));
     assert_eq!(config.segment_bytes, 1 << 30);
-    assert_eq!(config.max_message_bytes, 4 << 20);
+    assert_eq!(config.max_message_bytes, 1_505_280);
 }
 
 #[test]

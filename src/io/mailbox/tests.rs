@@ -40,6 +40,26 @@ fn messages<M: Send>(mailbox: &Mailbox<M>) -> Vec<M> {
 }
 
 #[test]
+fn control_work_is_admitted_until_so_much_of_it_is_kept_back() {
+    let mesh = mesh(2, SMALL);
+    let (zero, one) = (&mesh[0], &mesh[1]);
+    // What the queue takes is not kept back.
+    for number in 0..SMALL.queue_messages + MAILBOX_CONTROL_MAX - 1 {
+        zero.send(ShardId(1), Lane::Control, number);
+    }
+    assert!(zero.has_control_credit(ShardId(1)), "one less than so many");
+    zero.send(ShardId(1), Lane::Control, 0);
+    assert!(!zero.has_control_credit(ShardId(1)));
+    assert!(zero.has_control_credit(ShardId(0)), "of that shard only");
+    // It may be sent all the same, and there is credit again once some has gone.
+    zero.send(ShardId(1), Lane::Control, 0);
+    let sleeper = Arc::new(Counter::default());
+    assert_eq!(messages(one).len(), SMALL.queue_messages);
+    assert_eq!(poll_wait(zero, &sleeper), Poll::Pending);
+    assert!(zero.has_control_credit(ShardId(1)));
+}
+
+#[test]
 fn what_does_not_fit_waits_in_the_outbox_and_follows_in_order() {
     let mesh = mesh(2, SMALL);
     let (zero, one) = (&mesh[0], &mesh[1]);

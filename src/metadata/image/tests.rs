@@ -228,7 +228,7 @@ fn a_smaller_ring_is_noticed() {
     assert_eq!(
         Image::new(Arc::new(small)).apply(&large).check_fits(),
         Err("topic large: Invalid value 50000000 for configuration max.message.bytes: Value must \
-             be no more than 4194304, a quarter of the broker's journal ring or of a shard's tail \
+             be no more than 1505280, a quarter of the broker's journal ring or of a shard's tail \
              memory"
             .to_owned())
     );

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Kept, LateMarker, Shard, State, consumers, delete_of_topic, members, newest_of};
-use crate::batch::{BatchHeader, Marker, Records, decompressed_records};
+use crate::batch::{BatchHeader, Marker, Record, decompressed_records};
 use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{Now, Timers};
 use crate::coordinator::group::record::GroupRecord;
 use crate::ids::{Offset, PartitionIndex, TopicPartition};
-use crate::limits::INFLATED_BATCH_BYTES_MAX;
+use crate::limits::COORDINATOR_RECORD_BYTES_MAX;
 use crate::metadata::image::CONSUMER_OFFSETS;
 use crate::shard::coordinator_log::{self, Step};
 
@@ -125,7 +125,7 @@ async fn read_all(shard: &Rc<Shard>, id: TopicPartition) -> io::Result<(Groups, 
     let mut groups = Groups::default();
     while next < end {
         next = match coordinator_log::step(shard, &partition, next, end).await? {
-            Step::Batches(batches) => take_batches(&mut groups, next, batches)?,
+            Step::Batches(batches) => take_batches(shard, &mut groups, next, batches).await?,
             Step::GoOnAt(next) => next,
         };
         shard.runtime.yield_now().await;
@@ -134,38 +134,40 @@ async fn read_all(shard: &Rc<Shard>, id: TopicPartition) -> io::Result<(Groups, 
 }
 
 /// Applies whole batches from `next` on; returns the offset after them.
-fn take_batches(groups: &mut Groups, mut next: Offset, mut batches: Bytes) -> io::Result<Offset> {
+async fn take_batches(
+    shard: &Shard,
+    groups: &mut Groups,
+    mut next: Offset,
+    mut batches: Bytes,
+) -> io::Result<Offset> {
     while !batches.is_empty() {
         let header = BatchHeader::read(&batches).map_err(|fault| invalid(next, &fault))?;
         if header.total_bytes() > batches.len() {
             return Err(invalid(next, "a batch is cut short"));
         }
         let batch = batches.split_to(header.total_bytes());
-        let records = decompressed_records(&header, &batch, INFLATED_BATCH_BYTES_MAX)
-            .map_err(|fault| invalid(header.base_offset, &fault))?;
         if header.is_control() {
+            let records = decompressed_records(&header, &batch, COORDINATOR_RECORD_BYTES_MAX)
+                .map_err(|fault| invalid(header.base_offset, &fault))?;
             let marker = Marker::read(&header, &records);
             if let Some(marker) = marker.map_err(|fault| invalid(header.base_offset, &fault))? {
                 groups.marker(marker.producer_id, marker.kind);
             }
         } else {
-            take_records(groups, &header, &records)?;
+            let producer = header.has_producer_id().then_some(header.producer_id);
+            let take = |record: &Record<'_>| {
+                let at = header.record_offset(record.offset_delta);
+                let read = GroupRecord::decode(record.key.unwrap_or(&[]), record.value)
+                    .map_err(|fault| invalid(at, &fault))?;
+                groups.apply(at, producer, read);
+                Ok(())
+            };
+            let all = coordinator_log::each_record(shard, &header, &batch, take).await;
+            all.map_err(|error| invalid(header.base_offset, &error))?;
         }
         next = header.last_offset().plus(1);
     }
     Ok(next)
-}
-
-fn take_records(groups: &mut Groups, header: &BatchHeader, records: &[u8]) -> io::Result<()> {
-    let producer = header.has_producer_id().then_some(header.producer_id);
-    for record in Records::new(records, header.record_count) {
-        let record = record.map_err(|fault| invalid(header.base_offset, &fault))?;
-        let at = header.record_offset(record.offset_delta);
-        let read = GroupRecord::decode(record.key.unwrap_or(&[]), record.value)
-            .map_err(|fault| invalid(at, &fault))?;
-        groups.apply(at, producer, read);
-    }
-    Ok(())
 }
 
 fn invalid(at: Offset, what: &(impl std::fmt::Display + ?Sized)) -> io::Error {

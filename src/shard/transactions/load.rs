@@ -13,9 +13,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::markers;
-use crate::batch::{BatchHeader, Records, decompressed_records};
+use crate::batch::{BatchHeader, Record};
 use crate::ids::{Offset, PartitionIndex, TopicId, TopicPartition};
-use crate::limits::INFLATED_BATCH_BYTES_MAX;
 use crate::metadata::image::TRANSACTION_STATE;
 use crate::shard::Shard;
 use crate::shard::coordinator_log::{self, Step};
@@ -88,8 +87,8 @@ async fn load(shard: &Rc<Shard>, partition: &Rc<Partition>) {
         Err(io::Error::other("the partition is offline"))
     };
     match outcome {
-        Ok(()) if is_current(shard, partition.id.topic) => finish(shard, partition.index()),
-        Ok(()) => {}
+        _ if !is_current(shard, partition.id.topic) => {}
+        Ok(()) => finish(shard, partition.index()),
         Err(error) => tracing::error!(
             shard = %shard.id,
             "transactional ids of {TRANSACTION_STATE}-{} are not served: {error}",
@@ -121,7 +120,7 @@ async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Resul
     };
     while offset < bound && is_current(shard, partition.id.topic) {
         offset = match coordinator_log::step(shard, partition, offset, bound).await? {
-            Step::Batches(batches) => take_batches(shard, partition.index(), &batches, offset)?,
+            Step::Batches(batches) => take_batches(shard, partition, &batches, offset).await?,
             Step::GoOnAt(next) => next,
         };
         shard.runtime.yield_now().await;
@@ -130,30 +129,36 @@ async fn read_records(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Resul
 }
 
 /// Loads whole batches from `next` on; returns the offset after them.
-fn take_batches(
-    shard: &Shard,
-    partition: PartitionIndex,
+async fn take_batches(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
     bytes: &Bytes,
     mut next: Offset,
 ) -> io::Result<Offset> {
-    let mut coordinator = shard.transactions.coordinator.borrow_mut();
+    let index = partition.index();
     let mut at = 0;
     while at < bytes.len() {
         let batch = bytes.slice(at..);
         let header = BatchHeader::read(&batch).map_err(invalid)?;
-        let records = decompressed_records(&header, &batch, INFLATED_BATCH_BYTES_MAX);
-        let records = records.map_err(invalid)?;
         if !header.is_control() {
-            for record in Records::new(&records, header.record_count) {
-                let record = record.map_err(invalid)?;
+            let take = |record: &Record<'_>| {
+                // Others run while a large batch is read.
+                if !is_current(shard, partition.id.topic) {
+                    return Err(io::Error::other("the topic is gone"));
+                }
+                let mut coordinator = shard.transactions.coordinator.borrow_mut();
                 let key = record.key.unwrap_or_default();
-                match coordinator.load_record(partition, key, record.value) {
+                match coordinator.load_record(index, key, record.value) {
                     Err(fault) if fault.is_skipped() => tracing::warn!(
-                        "a record of {TRANSACTION_STATE}-{partition} is skipped: {fault}"
+                        "a record of {TRANSACTION_STATE}-{index} is skipped: {fault}"
                     ),
                     loaded => loaded.map_err(invalid)?,
                 }
-            }
+                Ok(())
+            };
+            let all = coordinator_log::each_record(shard, &header, &batch, take).await;
+            let at = header.base_offset;
+            all.map_err(|error| invalid(format_args!("offset {at}: {error}")))?;
         }
         next = header.last_offset().plus(1);
         at += header.total_bytes();

@@ -152,3 +152,33 @@ fn into_batches(mut batches: Vec<TombstoneBatch>, write: Write) -> Vec<Tombstone
 
 /// What a record without a value takes besides its key, at most.
 const TOMBSTONE_OVERHEAD_BYTES: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::coordinator::txn::Ticket;
+    use crate::ids::PartitionIndex;
+
+    #[test]
+    fn tombstones_are_divided_by_partition_and_size() {
+        let write = |partition: i32, key_bytes: usize| Write {
+            ticket: Ticket(0),
+            partition: PartitionIndex(partition),
+            transactional_id: Arc::from("id"),
+            key: vec![0; key_bytes],
+            value: None,
+            ends: true,
+        };
+        let counts = |writes: Vec<Write>| -> Vec<usize> {
+            let batches = writes.into_iter().fold(Vec::new(), into_batches);
+            batches.iter().map(|batch| batch.writes.len()).collect()
+        };
+        let half = TOMBSTONE_BATCH_BYTES / 2 - TOMBSTONE_OVERHEAD_BYTES;
+        assert_eq!(counts(vec![write(0, half), write(0, half), write(0, 1)]), [2, 1]);
+        assert_eq!(counts(vec![write(0, half), write(0, half + 1), write(0, 1)]), [1, 2]);
+        assert_eq!(counts(vec![write(0, 1), write(1, 1), write(1, 1)]), [1, 2]);
+        assert_eq!(counts(vec![write(0, TOMBSTONE_BATCH_BYTES), write(0, 1)]), [1, 1]);
+    }
+}
