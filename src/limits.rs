@@ -112,11 +112,20 @@ pub const SEGMENT_WRITERS_MAX: usize = 4;
 /// Segment files one shard keeps open; the least recently used is closed beyond it.
 pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
 
+/// Partitions that retention looks at before others have their turn.
+pub const RETENTION_SLICE: usize = 64;
+
 /// Unit of the read cache, and of reads from segments.
 pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
 pub const READ_AHEAD_CHUNKS: u64 = 8;
+
+/// Bytes that compaction goes through before other work of its shard comes.
+pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;
+
+/// Partitions that the cleaner looks at before other work of its shard comes.
+pub const CLEANER_PARTITIONS_PER_TURN: usize = 128;
 
 /// Pause between two looks for something to checkpoint, once the next one is due.
 pub const CHECKPOINT_LOOK_MS: u64 = 1_000;
@@ -261,6 +270,10 @@ pub const METRICS_TOPICS_MAX: usize = 1_000;
 
 /// Partitions of one shard that metrics tell of one by one.
 pub const METRICS_PARTITIONS_MAX: usize = 10_000;
+
+/// Committed offsets, and groups, of one shard that a scrape tells of; groups beyond it are left
+/// out whole, and counted.
+pub const METRICS_GROUP_OFFSETS_MAX: usize = 10_000;
 
 /// Connections to the metrics endpoint at once; further ones are closed.
 pub const HTTP_CONNECTIONS_MAX: usize = 16;

@@ -5,12 +5,13 @@
 //! at every moment exactly one message is under way, so that one lost wake stops everything, and
 //! a watchdog ends the process loudly. To be run again for every version of the runtime.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringlog::ids::ShardId;
-use ringlog::io::executor::{ExecutorOptions, ShardsError, run_shards};
+use ringlog::io::Runtime;
+use ringlog::io::executor::{ExecutorOptions, GlommioRuntime, ShardsError, run_shards};
 use ringlog::io::mailbox::{Lane, Mailbox, MeshLimits, mesh};
 
 #[test]
@@ -29,6 +30,53 @@ fn shards_that_share_a_core_wake_each_other() {
     let cores = ringlog::io::executor::cores().len();
     let mailboxes = mesh::<u64>(u16::try_from(cores + 1).expect("cores"), MeshLimits::default());
     run("sharing a core", Duration::ZERO, mailboxes, cores, 50_000);
+}
+
+/// Sixteen pairs of shards that hear of each other now and then: each wake finds a shard asleep.
+#[test]
+fn shards_that_sleep_long_hear_at_once() {
+    const PAIRS: u16 = 8;
+    const TRIPS: u64 = 60;
+    let mailboxes = mesh::<u64>(2 * PAIRS, MeshLimits::default());
+    let progress = Arc::new(AtomicU64::new(0));
+    let ended = watch("rarely woken", Arc::clone(&progress));
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&waits);
+    let result: Result<(), ShardsError<String>> =
+        run_shards(ExecutorOptions::default(), mailboxes, move |shard, mailbox| {
+            let (progress, waits) = (Arc::clone(&progress), Arc::clone(&all));
+            async move {
+                if shard.0 >= PAIRS {
+                    for trip in 1..=TRIPS {
+                        assert_eq!(next(&mailbox).await, trip);
+                        mailbox.send(ShardId(shard.0 - PAIRS), Lane::Reply, trip);
+                    }
+                    mailbox.flushed().await;
+                    return Ok(());
+                }
+                let runtime = GlommioRuntime::new();
+                for trip in 1..=TRIPS {
+                    let pause_ms = 30 + runtime.random() % 90;
+                    runtime.sleep_until(runtime.now().plus_ms(pause_ms)).await;
+                    let sent = Instant::now();
+                    mailbox.send(ShardId(shard.0 + PAIRS), Lane::Request, trip);
+                    assert_eq!(next(&mailbox).await, trip);
+                    progress.fetch_add(1, Ordering::Relaxed);
+                    waits.lock().expect("waits").push(sent.elapsed());
+                }
+                Ok(())
+            }
+        });
+    ended.store(true, Ordering::SeqCst);
+    result.expect("shards");
+    let mut waits = std::mem::take(&mut *waits.lock().expect("waits"));
+    waits.sort_unstable();
+    let slow = waits.iter().filter(|&&wait| wait > SLOW).count();
+    println!(
+        "rarely woken: {} trips, {slow} over {SLOW:?}, tail {:?}",
+        waits.len(),
+        &waits[waits.len() - 8..]
+    );
 }
 
 fn ping_pong(name: &'static str, spin_before_park: Duration, trips: u64) {

@@ -450,6 +450,8 @@ const REACHED: &[(&str, Reached)] = &[
     ("WRITE_BEHIND_BYTES", Reached::By("large_requests_of_many_at_once_are_all_served")),
     ("SEGMENT_WRITE_BYTES_MAX", Reached::By("large_requests_of_many_at_once_are_all_served")),
     ("SEGMENT_ALLOCATE_BYTES", Reached::By("large_requests_of_many_at_once_are_all_served")),
+    ("CLEANER_SLICE_BYTES", Reached::By("compacted_topics_keep_the_newest_value_of_every_key")),
+    ("CLEANER_PARTITIONS_PER_TURN", Reached::Never("a turn that lasts longer shows nowhere")),
     ("MEMORY_HELD_MS_MAX", Reached::By(HALF_SENT)),
     ("MEMORY_LOOK_MS", Reached::By(HALF_SENT)),
     ("MEMORY_HURRY_BYTES", Reached::By(HALF_SENT)),

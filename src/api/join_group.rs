@@ -9,6 +9,8 @@
 //!   Loading: 14.
 //! - Without a member id: from v4 on 79 with one to come again with; static members get theirs at
 //!   once, and take the place of who had their instance id.
+//! - To a consumer group with members: answered at once, with a generation that is the member's
+//!   epoch and without a leader. Where migration is disabled: 23. Malformed metadata: -1.
 //! - A client that goes away while it waits stays a member until its session ends, as in Kafka.
 //! - **deviation**: 15 while the disk is full or has failed; Kafka says 16. A join that is repeated
 //!   on another connection lets the first go with 27; Kafka never answers that one.

@@ -37,6 +37,7 @@ pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_acls;
 pub mod delete_groups;
+pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_acls;
 pub mod describe_client_quotas;
@@ -232,6 +233,7 @@ pub fn overlaps(api: Api) -> bool {
         | Api::ConsumerGroupDescribe
         | Api::CreateTopics
         | Api::DeleteTopics
+        | Api::DeleteRecords
         | Api::InitProducerId
         | Api::AddPartitionsToTxn
         | Api::AddOffsetsToTxn
@@ -329,6 +331,7 @@ async fn start(
             later(create_partitions::handle(shard, header, request))
         }
         Request::DeleteTopics(request) => later(delete_topics::handle(shard, header, request)),
+        Request::DeleteRecords(request) => later(delete_records::handle(shard, header, request)),
         Request::InitProducerId(request) => {
             later(init_producer_id::handle(shard, connection, header, request))
         }

@@ -12,7 +12,8 @@
 //! - A request with a transactional batch: 53 for all of it without a transactional id, 49 for all
 //!   of it with two producers; else each partition where the transaction is not open asks the
 //!   coordinator first (`transactional.rs` has the table of its answers). The partitions that are
-//!   admitted go on.
+//!   admitted go on. One that is held because the transaction before is ending is answered 7 when
+//!   its own time is over before that of the hold: it was not appended.
 //! - `log_start_offset` of a refused batch is the log's where Kafka's log refuses it, -1 else.
 //!   **deviation**: also -1 where one node stands for all and another shard has the partition.
 //! - Internal topics are refused with 17 unless the client is `__admin_client`.
@@ -109,6 +110,7 @@ pub async fn handle(shard: &Rc<Shard>, header: RequestHeader, request: ProduceRe
         image,
         version: header.api_version,
         acks: request.acks,
+        timeout_ms: u64::try_from(request.timeout_ms).unwrap_or(0),
         is_admin: header.client_id.as_deref() == Some(ADMIN_CLIENT),
         topics: Vec::with_capacity(request.topic_data.len()),
         durable_at: JournalSequence(0),
@@ -170,6 +172,7 @@ struct Work {
     image: Arc<Image>,
     version: i16,
     acks: i16,
+    timeout_ms: u64,
     is_admin: bool,
     topics: Vec<ProduceTopicAnswer>,
     durable_at: JournalSequence,

@@ -7,6 +7,7 @@
 //!   group's, or from v5 on none: 23. While members are joining, or begin to: 27.
 //!   Another node's group: 16. Loading: 14.
 //! - A member that the leader leaves out is assigned nothing.
+//! - In a consumer group: what the member has got when it joined, at once; 27 if it may have more.
 //! - **deviation**: 15 while the disk is full or has failed; Kafka says 16.
 //!
 //! Version notes: 3 static members (KIP-345); 4 flexible; 5 protocol type and name (KIP-559).

@@ -268,7 +268,7 @@ broker_keys! {
     /// Memory for the keys of a compaction pass, over all shards.
     log_cleaner_dedupe_buffer_size: i64 = "log.cleaner.dedupe.buffer.size" Dynamic Long
         Some("134217728"), AtLeast(1_048_576);
-    /// Memory for the reads and writes of a compaction pass, over all shards.
+    /// Accepted; compaction reads and writes in large pieces of its own.
     log_cleaner_io_buffer_size: i32 = "log.cleaner.io.buffer.size" Dynamic Int Some("524288"),
         AtLeast(0);
     /// How full the memory for keys may get.

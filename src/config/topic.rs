@@ -14,6 +14,8 @@ use super::broker::{
 use super::keys::{Bounds, Key, Kind, Scope, ValueType, canonical, invalid, split_list};
 use super::settings::Origin;
 pub use crate::batch::{CompressionTarget, TimestampType};
+use crate::log::retention::RetentionRules;
+use crate::log::segments::SegmentRules;
 
 /// What happens to old records of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +67,30 @@ pub struct TopicConfig {
     pub segment_ms: i64,
     /// Most that is randomly taken off that age.
     pub segment_jitter_ms: i64,
+}
+
+impl TopicConfig {
+    /// When segments are rolled.
+    #[must_use]
+    pub fn segment_rules(&self) -> SegmentRules {
+        let lag_ms = if self.cleanup.compact { self.max_compaction_lag_ms } else { i64::MAX };
+        SegmentRules {
+            segment_bytes: u64::from(self.segment_bytes),
+            segment_ms: self.segment_ms.min(lag_ms),
+            segment_jitter_ms: self.segment_jitter_ms.min(self.segment_ms),
+            index_interval_bytes: u64::from(self.index_interval_bytes),
+            index_bytes_max: self.segment_index_bytes,
+        }
+    }
+
+    /// What is deleted by age and size.
+    #[must_use]
+    pub fn retention_rules(&self) -> RetentionRules {
+        match self.cleanup.delete {
+            true => RetentionRules { bytes: self.retention_bytes, ms: self.retention_ms },
+            false => RetentionRules { bytes: None, ms: None },
+        }
+    }
 }
 
 /// Where a described value comes from, with Kafka's numbers.

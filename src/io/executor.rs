@@ -277,9 +277,14 @@ thread_local! {
 /// spite of ready tasks, until the next event of any kind. With this one there is always a next.
 /// The shorter the preemption timer the likelier that is, so the timer keeps its 100 ms and is
 /// never relied on.
+///
+/// Events meet like that on a shard with work; one that only beats does so more slowly.
 async fn beat() {
     loop {
-        glommio::timer::sleep(HEARTBEAT).await;
+        // What ran since the last beat; the beat itself is part of it.
+        let is_idle = glommio::executor().executor_stats().tasks_executed() <= TASKS_OF_A_BEAT;
+        let pause = if is_idle { IDLE_HEARTBEAT } else { HEARTBEAT };
+        glommio::timer::sleep(pause).await;
     }
 }
 
@@ -396,8 +401,14 @@ fn process_cpus() -> Option<&'static CpuSet> {
 /// Rings of one executor: main, latency and polled.
 const RINGS_PER_EXECUTOR: u64 = 3;
 
-/// Longest that a shard sleeps. An idle shard spends 0.2 % of its core on it.
+/// Longest that a shard with work sleeps.
 const HEARTBEAT: Duration = Duration::from_millis(10);
+
+/// Longest that a shard without work sleeps. Ten beats a second cost it 0.1 % of its core.
+const IDLE_HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// Polls of tasks by which the executor counts a beat.
+const TASKS_OF_A_BEAT: u64 = 2;
 
 const RANDOM_POOL_WORDS: usize = 32;
 

@@ -232,6 +232,13 @@ impl File for GlommioFile {
         })
     }
 
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
+        Box::pin(async move {
+            let stat = rustix::fs::fstat(&self.file)?;
+            Ok(stat.st_mtime.saturating_mul(1_000) + stat.st_mtime_nsec as i64 / 1_000_000)
+        })
+    }
+
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async move {
             match Rc::try_unwrap(self) {

@@ -27,6 +27,7 @@ pub mod file;
 pub mod listener;
 pub mod lock;
 pub mod mailbox;
+pub mod process;
 pub mod stream;
 
 /// A boxed single-threaded future: what the seams return.
@@ -202,6 +203,9 @@ pub trait File {
 
     /// Length in bytes.
     fn length(&self) -> LocalFuture<'_, io::Result<u64>>;
+
+    /// Wall clock of the last change of its content, in milliseconds since 1970.
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>>;
 
     /// Closes the file; dropping it closes it too, without reporting errors.
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>>;

@@ -58,6 +58,10 @@ impl File for MemoryFile {
         unreachable!("replay only reads")
     }
 
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
+        unreachable!("replay only reads")
+    }
+
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async { Ok(()) })
     }

@@ -440,6 +440,12 @@ impl Journal {
         self.wait(self.appended_through()).await
     }
 
+    /// Whether it takes nothing more because its shard is stopping.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
     /// Where replay must begin so that everything appended from now on is covered.
     #[must_use]
     pub fn point(&self) -> JournalPoint {

@@ -60,9 +60,8 @@ impl SegmentIndex {
             }
             index.offsets.push((relative, position));
         }
-        for entry in times.chunks_exact(TIME_ENTRY_BYTES) {
-            let timestamp = (i64::from(u32_at(entry, 0)) << 32) | i64::from(u32_at(entry, 4));
-            let relative = u32_at(entry, 8);
+        for (timestamp, relative) in times.chunks_exact(TIME_ENTRY_BYTES).map_while(read_time_entry)
+        {
             if index.times.last().map_or(timestamp <= 0, |last| timestamp <= last.0) {
                 break;
             }
@@ -189,6 +188,14 @@ impl SegmentIndex {
     fn relative(&self, offset: Offset) -> u32 {
         u32::try_from(offset.0 - self.base.0).expect("invariant: segments span less than 2^31")
     }
+}
+
+/// Timestamp and relative offset of the `.timeindex` entry that `bytes` begin with.
+#[must_use]
+pub fn read_time_entry(bytes: &[u8]) -> Option<(i64, u32)> {
+    let (timestamp, rest) = bytes.split_first_chunk::<8>()?;
+    let relative = rest.first_chunk::<4>()?;
+    Some((i64::from_be_bytes(*timestamp), u32::from_be_bytes(*relative)))
 }
 
 fn u32_at(entry: &[u8], at: usize) -> u32 {

@@ -15,6 +15,32 @@ pub const PARTITION_METADATA: &str = "partition.metadata";
 /// File with a partition's epoch history, in Kafka's text format.
 pub const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
 
+/// File below `topics/` that says how far partitions are compacted, in Kafka's text format.
+pub const CLEANER_OFFSET_CHECKPOINT: &str = "cleaner-offset-checkpoint";
+
+/// What becomes of a segment file whose name goes on after its kind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Being written by the cleaner: nothing that counts.
+    Cleaned,
+    /// Complete; if it is a log it counts, and takes the place of those it was made of.
+    Swap,
+    /// Replaced, to be removed after a while.
+    Deleted,
+}
+
+impl Stage {
+    const ALL: [Stage; 3] = [Stage::Cleaned, Stage::Swap, Stage::Deleted];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Stage::Cleaned => ".cleaned",
+            Stage::Swap => ".swap",
+            Stage::Deleted => ".deleted",
+        }
+    }
+}
+
 /// The kinds of file of one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum SegmentFile {
@@ -56,6 +82,21 @@ impl SegmentFile {
     #[must_use]
     pub fn name(self, base: Offset) -> String {
         format!("{:020}.{}", base.0, self.extension())
+    }
+
+    /// Name of this file while it is being replaced or replaces another.
+    #[must_use]
+    pub fn staged_name(self, base: Offset, stage: Stage) -> String {
+        format!("{}{}", self.name(base), stage.suffix())
+    }
+
+    /// Reads a name that [`SegmentFile::staged_name`] made.
+    #[must_use]
+    pub fn parse_staged(name: &str) -> Option<(SegmentFile, Offset, Stage)> {
+        Stage::ALL.into_iter().find_map(|stage| {
+            let (kind, base) = SegmentFile::parse(name.strip_suffix(stage.suffix())?)?;
+            Some((kind, base, stage))
+        })
     }
 
     /// Reads a name that [`SegmentFile::name`] made.
@@ -163,7 +204,15 @@ mod tests {
             Some((SegmentFile::TimeIndex, Offset(42)))
         );
         assert_eq!(SegmentFile::parse("42.log"), None);
-        assert_eq!(SegmentFile::parse("00000000000000000042.log.deleted"), None);
+        let deleted = SegmentFile::Log.staged_name(Offset(42), Stage::Deleted);
+        assert_eq!(deleted, "00000000000000000042.log.deleted");
+        assert_eq!(SegmentFile::parse(&deleted), None);
+        for stage in Stage::ALL {
+            let name = SegmentFile::TimeIndex.staged_name(Offset(7), stage);
+            let read = SegmentFile::parse_staged(&name);
+            assert_eq!(read, Some((SegmentFile::TimeIndex, Offset(7), stage)));
+        }
+        assert_eq!(SegmentFile::parse_staged("00000000000000000042.log"), None);
         assert_eq!(partition_of("a-b-12"), Some(PartitionIndex(12)));
         assert_eq!(partition_of("a-b-x"), None);
     }

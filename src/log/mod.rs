@@ -6,15 +6,18 @@
 //! ([`Log::advance_high_watermark`]), and leaves memory when its bytes are in a segment
 //! ([`Log::written_through`]). Markers end transactions in the same way.
 //!
-//! Invariants: `log_start <= written_end <= high_watermark <= next_offset`, except that
-//! `log_start` may pass `written_end` up to the high watermark; no bound ever moves back; tail
-//! batches are contiguous from `written_end` to `next_offset`.
+//! Invariants: `written_end <= high_watermark <= next_offset`; the log start is at or below where
+//! it will be when its newest journal entry is durable, and that is at or below the high
+//! watermark; no bound ever moves back; tail batches are contiguous from `written_end` to
+//! `next_offset`.
 
 pub mod aborted;
+pub mod cleaner;
 pub mod epochs;
 pub mod index;
 pub mod layout;
 pub mod producers;
+pub mod retention;
 pub mod segments;
 pub mod tail;
 pub mod transactions;
@@ -102,6 +105,7 @@ pub enum AppendCheck {
 /// The hot state of one partition.
 pub struct Log {
     log_start: Offset,
+    log_start_appended: Offset,
     next_offset: Offset,
     high_watermark: Offset,
     written_end: Offset,
@@ -123,6 +127,7 @@ impl Log {
         assert!(log_start <= end, "log start {log_start} above log end {end}");
         Log {
             log_start,
+            log_start_appended: log_start,
             next_offset: end,
             high_watermark: end,
             written_end: end,
@@ -133,10 +138,17 @@ impl Log {
         }
     }
 
-    /// First offset that is kept.
+    /// First offset that readers may ask for: what is below is gone for good, over a crash too.
     #[must_use]
     pub fn log_start(&self) -> Offset {
         self.log_start
+    }
+
+    /// Where the log will start once everything that is in the journal is durable: what a
+    /// checkpoint takes.
+    #[must_use]
+    pub fn log_start_appended(&self) -> Offset {
+        self.log_start_appended
     }
 
     /// Offset the next record gets.
@@ -314,17 +326,29 @@ impl Log {
         self.producers.transactions_mut().released_through(end);
     }
 
-    /// Moves the log start up.
+    /// Whether the log may start at `offset`. Nothing changes.
     ///
     /// # Errors
-    /// 1 (`OFFSET_OUT_OF_RANGE`) when `offset` is above the high watermark.
-    pub fn advance_log_start(&mut self, offset: Offset) -> Result<(), ErrorCode> {
-        if offset > self.high_watermark {
-            return Err(ErrorCode::OffsetOutOfRange);
-        }
+    /// 1 (`OFFSET_OUT_OF_RANGE`) when it is above the high watermark.
+    pub fn check_log_start(&self, offset: Offset) -> Result<(), ErrorCode> {
+        let fits = offset <= self.high_watermark;
+        fits.then_some(()).ok_or(ErrorCode::OffsetOutOfRange)
+    }
+
+    /// An entry is in the journal by which the log starts at `offset`; readers see that when it is
+    /// durable.
+    pub fn append_log_start(&mut self, offset: Offset) {
+        assert!(offset <= self.high_watermark, "a log start {offset} above the high watermark");
+        self.log_start_appended = self.log_start_appended.max(offset);
+    }
+
+    /// The entry by which the log starts at `offset` is durable; `true` if that moves the start.
+    pub fn log_start_durable(&mut self, offset: Offset) -> bool {
+        assert!(offset <= self.log_start_appended, "a log start is durable before it is appended");
+        let moves = offset > self.log_start;
         self.log_start = self.log_start.max(offset);
         self.epochs.truncate_start(self.log_start);
-        Ok(())
+        moves
     }
 
     /// Compares a client's idea of the leader epoch with ours (-1: it has none).

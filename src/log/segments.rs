@@ -4,11 +4,14 @@
 //! (position and index entries are fixed) and later become *written*. Sealed segments are
 //! remembered by base and length only; their indexes are loaded when a reader asks.
 //!
+//! Sealed segments change through [`SegmentSet`]'s own steps only.
+//!
 //! Invariants: bases rise strictly; a batch lies whole in one segment; `written <= placed`; the
 //! bytes of the active segment's last, partial 4 KiB block are kept in memory, because disk reads
 //! and the writer never meet in one block. Source: Kafka's `LogSegment.shouldRoll`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::rc::Rc;
 
 use super::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex, AbortedTransaction};
@@ -23,10 +26,22 @@ pub struct SegmentRules {
     pub segment_bytes: u64,
     /// Largest span of record timestamps in a segment, milliseconds.
     pub segment_ms: i64,
+    /// Most that is randomly taken off it, segment by segment.
+    pub segment_jitter_ms: i64,
     /// Bytes between two index entries.
     pub index_interval_bytes: u64,
     /// Largest length of an index file.
     pub index_bytes_max: u32,
+}
+
+impl SegmentRules {
+    /// What a new segment takes off its span of time.
+    #[must_use]
+    pub fn jitter_ms(&self, random: u64) -> i64 {
+        let bound = u64::try_from(self.segment_jitter_ms).unwrap_or(0);
+        let jitter = random.checked_rem(bound).unwrap_or(0);
+        i64::try_from(jitter).unwrap_or(0)
+    }
 }
 
 /// A batch to be placed.
@@ -38,6 +53,8 @@ pub struct PlacedBatch {
     pub last_offset: Offset,
     /// Its largest timestamp.
     pub max_timestamp_ms: i64,
+    /// Wall clock when it was appended.
+    pub append_ms: i64,
     /// Its length.
     pub bytes: usize,
 }
@@ -51,9 +68,18 @@ pub struct SealedSegment {
     pub index: Option<Rc<SegmentIndex>>,
     /// Its aborted transactions, once a reader has asked for them.
     pub aborted: Option<Rc<AbortedIndex>>,
+    /// The timestamp that its age is counted from, once retention has asked for it: its largest,
+    /// or when it was last written if it has none.
+    pub newest_ms: Option<i64>,
 }
 
 impl SealedSegment {
+    /// A segment of which nothing but the length is known.
+    #[must_use]
+    pub fn unread(bytes: u64) -> SealedSegment {
+        SealedSegment { bytes, index: None, aborted: None, newest_ms: None }
+    }
+
     /// Lengths of the index files, as far as they are in memory: all of them for a segment that was
     /// sealed in this boot.
     #[must_use]
@@ -62,6 +88,17 @@ impl SealedSegment {
         let aborted = self.aborted.as_ref().map_or(0, |aborted| aborted.bytes());
         IndexBytes { offsets, times, aborted }
     }
+}
+
+/// A segment that has left the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakenSegment {
+    /// Its base offset.
+    pub base: Offset,
+    /// The offset after it.
+    pub end: Offset,
+    /// Length of its `.log`.
+    pub bytes: u64,
 }
 
 /// Lengths of a segment's index files.
@@ -96,6 +133,10 @@ pub struct ActiveSegment {
     pub first_timestamp_ms: Option<i64>,
     /// Wall clock when it was created.
     pub created_ms: i64,
+    /// Wall clock of the newest append in it.
+    pub appended_ms: i64,
+    /// Taken off the span of time after which it is rolled.
+    pub jitter_ms: i64,
     /// Space allocated ahead.
     pub allocated_bytes: u64,
 }
@@ -114,27 +155,28 @@ impl ActiveSegment {
             index_bytes_on_disk: IndexBytes::default(),
             first_timestamp_ms: None,
             created_ms: now_ms,
+            appended_ms: now_ms,
+            jitter_ms: 0,
             allocated_bytes: 0,
         }
     }
 
     /// Whether the batch must go to a new segment.
     #[must_use]
-    pub fn must_roll(&self, batch: &PlacedBatch, rules: &SegmentRules, now_ms: i64) -> bool {
+    pub fn must_roll(&self, batch: &PlacedBatch, rules: &SegmentRules) -> bool {
         if self.placed_bytes == 0 {
             return batch.last_offset.0 - self.base.0 > i64::from(i32::MAX);
         }
         let IndexBytes { offsets, times, aborted } = self.index_bytes();
         let span_ms = match self.first_timestamp_ms {
-            Some(first) if batch.max_timestamp_ms >= 0 && first >= 0 => {
-                batch.max_timestamp_ms.saturating_sub(first)
-            }
-            _ => now_ms.saturating_sub(self.created_ms),
+            Some(first) if first >= 0 => batch.max_timestamp_ms.saturating_sub(first),
+            _ => batch.append_ms.saturating_sub(self.created_ms),
         };
         self.placed_bytes + batch.bytes as u64 > rules.segment_bytes
-            || span_ms > rules.segment_ms
+            || span_ms > rules.segment_ms.saturating_sub(self.jitter_ms)
             || offsets + 8 > rules.index_bytes_max / 8 * 8
-            || times + 12 > rules.index_bytes_max / 12 * 12
+            // One place is kept for the entry that a segment gets when it is sealed.
+            || times + 24 > rules.index_bytes_max / 12 * 12
             // Kafka knows no bound here; an index in memory needs one, give or take one write.
             || (aborted > 0 && aborted + ABORTED_ENTRY_BYTES as u32 > rules.index_bytes_max)
             || batch.last_offset.0 - self.base.0 > i64::from(i32::MAX)
@@ -151,6 +193,7 @@ impl ActiveSegment {
             rules.index_interval_bytes,
         );
         self.first_timestamp_ms.get_or_insert(batch.max_timestamp_ms);
+        self.appended_ms = batch.append_ms;
         self.placed_bytes += batch.bytes as u64;
         position
     }
@@ -167,6 +210,16 @@ impl ActiveSegment {
         let known = self.aborted.entries().last().map_or(Offset(-1), |last| last.last_offset);
         let new = placed.into_iter().filter(|entry| entry.last_offset > known);
         new.for_each(|entry| self.aborted.add(entry));
+    }
+
+    /// The timestamp that its age is counted from: its largest, or when it was last written if it
+    /// has none.
+    #[must_use]
+    pub fn newest_ms(&self) -> i64 {
+        match self.index.largest_timestamp() {
+            (newest, _) if newest >= 0 => newest,
+            _ => self.appended_ms,
+        }
     }
 
     /// Start of the block that the next write begins with.
@@ -216,7 +269,9 @@ impl SegmentSet {
     /// Base of the segment after `base`.
     #[must_use]
     pub fn following(&self, base: Offset) -> Option<Offset> {
-        self.bases().find(|&other| other > base)
+        let above = (Bound::Excluded(base), Bound::Unbounded);
+        let sealed = self.sealed.range(above).next().map(|(&base, _)| base);
+        sealed.or_else(|| self.active.as_ref().map(|active| active.base).filter(|&at| at > base))
     }
 
     /// Readable length of the segment at `base`.
@@ -235,89 +290,43 @@ impl SegmentSet {
         active + self.sealed.values().map(|segment| segment.bytes).sum::<u64>()
     }
 
-    /// Ends the active segment, which must be written completely, and starts one at `base`.
-    pub fn roll(&mut self, base: Offset, now_ms: i64) {
-        if let Some(active) = self.active.take() {
-            assert_eq!(active.written_bytes, active.placed_bytes, "a segment is sealed complete");
-            assert!(active.base < base, "segment bases rise");
-            let sealed = SealedSegment {
-                bytes: active.placed_bytes,
-                index: Some(Rc::new(active.index)),
-                aborted: Some(Rc::new(active.aborted)),
-            };
-            self.sealed.insert(active.base, sealed);
+    /// Ends the active segment, which must be written completely.
+    pub fn seal(&mut self) {
+        let Some(active) = self.active.take() else { return };
+        assert_eq!(active.written_bytes, active.placed_bytes, "a segment is sealed complete");
+        let sealed = SealedSegment {
+            bytes: active.placed_bytes,
+            newest_ms: Some(active.newest_ms()),
+            index: Some(Rc::new(active.index)),
+            aborted: Some(Rc::new(active.aborted)),
+        };
+        self.sealed.insert(active.base, sealed);
+    }
+
+    /// Ends the active segment, which must be written completely, and starts one at `base`, which
+    /// takes `jitter_ms` off its span of time.
+    pub fn roll(&mut self, base: Offset, now_ms: i64, jitter_ms: i64) {
+        self.seal();
+        let newest = self.sealed.last_key_value().map(|(&newest, _)| newest);
+        assert!(newest.is_none_or(|newest| newest < base), "segment bases rise");
+        self.active = Some(ActiveSegment { jitter_ms, ..ActiveSegment::new(base, now_ms) });
+    }
+
+    /// Forgets the sealed segments that lie wholly below `start`; `end` is the end of what is
+    /// written.
+    pub fn take_below(&mut self, start: Offset, end: Offset) -> Vec<TakenSegment> {
+        let mut taken = Vec::new();
+        while let Some((&base, sealed)) = self.sealed.first_key_value() {
+            let (bytes, end) = (sealed.bytes, self.following(base).unwrap_or(end));
+            if end > start {
+                break;
+            }
+            self.sealed.remove(&base);
+            taken.push(TakenSegment { base, end, bytes });
         }
-        self.active = Some(ActiveSegment::new(base, now_ms));
+        taken
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RULES: SegmentRules = SegmentRules {
-        segment_bytes: 10_000,
-        segment_ms: 1_000,
-        index_interval_bytes: 4_096,
-        index_bytes_max: 80,
-    };
-
-    fn batch(base: i64, count: i64, timestamp: i64, bytes: usize) -> PlacedBatch {
-        PlacedBatch {
-            base_offset: Offset(base),
-            last_offset: Offset(base + count - 1),
-            max_timestamp_ms: timestamp,
-            bytes,
-        }
-    }
-
-    #[test]
-    fn rolls_by_bytes_time_and_span() {
-        let mut active = ActiveSegment::new(Offset(0), 0);
-        assert!(!active.must_roll(&batch(0, 1, 5, 99_999), &RULES, 0), "never while empty");
-        active.place(&batch(0, 1, 5, 6_000), &RULES);
-        assert!(!active.must_roll(&batch(1, 1, 5, 4_000), &RULES, 0));
-        assert!(active.must_roll(&batch(1, 1, 5, 4_001), &RULES, 0));
-        assert!(!active.must_roll(&batch(1, 1, 1_005, 10), &RULES, 0));
-        assert!(active.must_roll(&batch(1, 1, 1_006, 10), &RULES, 0));
-        assert!(active.must_roll(&batch(1, 1, -1, 10), &RULES, 1_001), "no timestamp: its age");
-        assert!(active.must_roll(&batch(i64::from(i32::MAX), 2, 5, 10), &RULES, 0));
-    }
-
-    #[test]
-    fn rolls_when_the_index_of_aborted_transactions_is_full() {
-        let mut active = ActiveSegment::new(Offset(0), 0);
-        active.place(&batch(0, 1, 5, 78), &RULES);
-        for marker in 1..=2 {
-            assert!(!active.must_roll(&batch(marker, 1, 5, 78), &RULES, 0));
-            active.place(&batch(marker, 1, 5, 78), &RULES);
-            let entry = AbortedTransaction {
-                producer_id: crate::ids::ProducerId(9),
-                first_offset: Offset(marker - 1),
-                last_offset: Offset(marker),
-                last_stable_offset: Offset(marker + 1),
-            };
-            active.note_aborted([entry]);
-            active.note_aborted([entry]);
-        }
-        assert_eq!(active.index_bytes().aborted, 68);
-        assert!(active.must_roll(&batch(3, 1, 5, 78), &RULES, 0), "80 bytes take two entries");
-    }
-
-    #[test]
-    fn the_last_block_is_kept_and_bases_are_found() {
-        let mut set = SegmentSet::default();
-        set.roll(Offset(0), 0);
-        let active = set.active.as_mut().expect("active");
-        active.place(&batch(0, 1, 1, 5_000), &RULES);
-        active.written_to(5_000, vec![7; 904]);
-        assert_eq!(active.next_write_position(), 4_096);
-        active.place(&batch(1, 1, 1, 3_192), &RULES);
-        active.written_to(8_192, Vec::new());
-        set.roll(Offset(2), 0);
-        assert_eq!(set.holding(Offset(1)), Some(Offset(0)));
-        assert_eq!(set.holding(Offset(2)), Some(Offset(2)));
-        assert_eq!(set.following(Offset(0)), Some(Offset(2)));
-        assert_eq!(set.readable_bytes(Offset(0)), Some(8_192));
-    }
-}
+mod tests;

@@ -45,7 +45,7 @@ fn bounds_move_only_forward() {
     append(&mut log, 3, 1);
     append(&mut log, 2, 2);
     assert_eq!((log.next_offset(), log.high_watermark()), (Offset(5), Offset(0)));
-    assert_eq!(log.advance_log_start(Offset(1)), Err(ErrorCode::OffsetOutOfRange));
+    assert_eq!(log.check_log_start(Offset(1)), Err(ErrorCode::OffsetOutOfRange));
     log.advance_high_watermark(Offset(3));
     log.advance_high_watermark(Offset(2));
     assert_eq!(log.high_watermark(), Offset(3));
@@ -53,9 +53,33 @@ fn bounds_move_only_forward() {
     log.written_through(Offset(3));
     assert_eq!(log.tail().start(), Some(Offset(3)));
     assert_eq!(log.tail().bytes(), 100);
-    assert_eq!(log.advance_log_start(Offset(2)), Ok(()));
-    assert_eq!(log.advance_log_start(Offset(1)), Ok(()));
+    assert_eq!(log.check_log_start(Offset(3)), Ok(()));
+    assert_eq!(log.check_log_start(Offset(4)), Err(ErrorCode::OffsetOutOfRange));
+    log.append_log_start(Offset(2));
+    log.append_log_start(Offset(1));
+    assert!(log.log_start_durable(Offset(2)));
+    assert!(!log.log_start_durable(Offset(1)));
     assert_eq!(log.log_start(), Offset(2));
+}
+
+#[test]
+fn the_log_start_is_seen_when_it_is_durable() {
+    let mut log = empty();
+    log.start_epoch(LeaderEpoch(4));
+    append(&mut log, 5, 1);
+    log.advance_high_watermark(Offset(5));
+    log.append_log_start(Offset(2));
+    log.append_log_start(Offset(4));
+    assert_eq!((log.log_start(), log.log_start_appended()), (Offset(0), Offset(4)));
+    assert!(log.log_start_durable(Offset(2)));
+    assert_eq!((log.log_start(), log.log_start_appended()), (Offset(2), Offset(4)));
+    assert_eq!(log.epochs().entries(), [(LeaderEpoch(4), Offset(2))]);
+    // All of it may go, read or not, written or not.
+    log.append_log_start(Offset(5));
+    assert!(log.log_start_durable(Offset(5)));
+    assert_eq!((log.log_start(), log.written_end()), (Offset(5), Offset(0)));
+    assert_eq!(log.last_stable_offset(), Offset(5));
+    assert_eq!(log.epochs().entries(), [(LeaderEpoch(4), Offset(5))]);
 }
 
 #[test]

@@ -16,6 +16,10 @@ pub enum Kind {
     Counter,
     /// It is what it is now.
     Gauge,
+    /// A counter of time, kept in microseconds and told in seconds.
+    CounterSeconds,
+    /// A moment or duration, kept in microseconds and told in seconds.
+    GaugeSeconds,
     /// A distribution of durations, kept in microseconds and told in seconds; so many buckets of
     /// it make one that is told.
     Seconds(usize),
@@ -26,8 +30,8 @@ pub enum Kind {
 impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            Kind::Counter | Kind::CounterSeconds => "counter",
+            Kind::Gauge | Kind::GaugeSeconds => "gauge",
             Kind::Seconds(_) | Kind::Counts => "histogram",
         }
     }
@@ -128,7 +132,12 @@ impl Samples {
 
 fn put_sample(out: &mut String, family: &Family, labels: &str, value: &Value) {
     match value {
-        Value::Number(value) => put_line(out, family.name, "", labels, "", *value),
+        Value::Number(value) => match (family.kind, u64::try_from(*value)) {
+            (Kind::CounterSeconds | Kind::GaugeSeconds, Ok(microseconds)) => {
+                put_line(out, family.name, "", labels, "", seconds(microseconds));
+            }
+            _ => put_line(out, family.name, "", labels, "", *value),
+        },
         Value::Distribution(of) => {
             let (step, in_seconds) = match family.kind {
                 Kind::Seconds(step) => (step, true),

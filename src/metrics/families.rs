@@ -1,8 +1,9 @@
 //! Every family of metrics: its name, what it is, and one sentence.
 //!
 //! Owns the names. Those that Kafka has go by the names that its JMX beans get in Prometheus; the
-//! rest begin with `ringlog_`. The README lists them all, held to this table by a test.
-//! Metrics of consumer groups belong here too, once there are groups.
+//! rest begin with `ringlog_`, but for what every exporter tells of its process and what those of
+//! consumer lag tell, which go by the names they have there. The README lists them all, held to
+//! this table by a test.
 
 use super::exposition::{Family, Kind};
 
@@ -18,7 +19,7 @@ macro_rules! families {
     };
 }
 
-use Kind::{Counter, Counts, Gauge, Seconds};
+use Kind::{Counter, CounterSeconds, Counts, Gauge, GaugeSeconds, Seconds};
 
 families! {
     REQUESTS = "kafka_network_requestmetrics_requests_total" Counter,
@@ -127,6 +128,20 @@ families! {
     JOURNAL_RING_SIZE = "ringlog_journal_ring_size_bytes" Gauge, "Bytes of the journal's ring.";
     SEGMENT_BYTES = "ringlog_segment_written_bytes_total" Counter,
         "Bytes of batches written to segments.";
+    CLEANER_PASSES = "ringlog_cleaner_passes_total" Counter,
+        "Passes of compaction over a partition, finished.";
+    CLEANER_READ = "ringlog_cleaner_read_bytes_total" Counter,
+        "Bytes of batches that compaction has read; it reads what is new twice.";
+    CLEANER_WRITTEN = "ringlog_cleaner_written_bytes_total" Counter,
+        "Bytes of batches that compaction has written.";
+    UNCLEANABLE = "kafka_log_logcleanermanager_uncleanable_partitions_count" Gauge,
+        "Partitions that are not compacted any more, after an error.";
+    MAX_DIRTY = "kafka_log_logcleanermanager_max_dirty_percent" Gauge,
+        "Largest share of bytes in a compacted partition that no pass has been over.";
+    SINCE_CLEANER_RUN = "kafka_log_logcleanermanager_time_since_last_run_ms" Gauge,
+        "Milliseconds since the cleaner last looked for something to do.";
+    SEGMENTS_DELETED = "ringlog_segments_deleted_total" Counter,
+        "Segments that retention has taken out of their logs.";
     CHECKPOINTS = "ringlog_checkpoints_total" Counter, "Checkpoints finished.";
     CHECKPOINT_TIME = "ringlog_checkpoint_seconds" Seconds(2), "Time of checkpoints.";
     MEMORY_USED = "ringlog_memory_used_bytes" Gauge, "Memory in use, by purpose.";
@@ -156,6 +171,24 @@ families! {
     LATE_TRANSACTIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount" Gauge,
         "Partitions whose oldest transaction is open for longer than transaction.max.timeout.ms \
          and five minutes.";
+    GROUP_MEMBERS = "kafka_consumergroup_members" Gauge, "Members of a group.";
+    GROUP_OFFSET = "kafka_consumergroup_current_offset" Gauge,
+        "Offset that a group has committed.";
+    GROUP_OFFSET_SUM = "kafka_consumergroup_current_offset_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_LAG = "kafka_consumergroup_lag" Gauge,
+        "Offsets from the committed one to the high watermark; at least 0.";
+    GROUP_LAG_SUM = "kafka_consumergroup_lag_sum" Gauge,
+        "Sum of those over the partitions of a topic.";
+    GROUP_OFFSETS_LEFT_OUT = "ringlog_consumergroup_offsets_left_out" Gauge,
+        "Committed offsets that this scrape leaves out, because there are too many.";
+    PROCESS_CPU = "process_cpu_seconds_total" CounterSeconds,
+        "Processor time of the process, in user and kernel.";
+    PROCESS_RESIDENT = "process_resident_memory_bytes" Gauge, "Resident memory of the process.";
+    PROCESS_OPEN_FDS = "process_open_fds" Gauge, "Descriptors that are open.";
+    PROCESS_MAX_FDS = "process_max_fds" Gauge, "Descriptors that may be open.";
+    PROCESS_STARTED = "process_start_time_seconds" GaugeSeconds,
+        "When the process began, in seconds since 1970.";
 }
 
 #[cfg(test)]
@@ -171,8 +204,9 @@ mod tests {
         for family in ALL {
             let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
             assert!(family.name.bytes().all(is_name), "{}", family.name);
-            assert_eq!(family.kind == Counter, family.name.ends_with("_total"), "{}", family.name);
-            let is_seconds = matches!(family.kind, Seconds(_));
+            let is_counter = matches!(family.kind, Counter | CounterSeconds);
+            assert_eq!(is_counter, family.name.ends_with("_total"), "{}", family.name);
+            let is_seconds = matches!(family.kind, Seconds(_) | GaugeSeconds);
             assert_eq!(is_seconds, family.name.ends_with("_seconds"), "{}", family.name);
             assert!(!family.help.contains(['\n', '\\']), "{}", family.name);
         }

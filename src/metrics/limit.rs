@@ -128,6 +128,8 @@ limits! {
     MetricsTopics = "metrics_topics" by ["METRICS_TOPICS_MAX"];
     /// Partitions were left out of a scrape: the shard has too many.
     MetricsPartitions = "metrics_partitions" by ["METRICS_PARTITIONS_MAX"];
+    /// Groups were left out of a scrape: the shard has too many offsets.
+    MetricsGroupOffsets = "metrics_group_offsets" by ["METRICS_GROUP_OFFSETS_MAX"];
     /// A connection to the metrics endpoint was closed: it has as many as it may.
     HttpConnections = "http_connections" by ["HTTP_CONNECTIONS_MAX"];
     /// A request at the metrics endpoint was refused: its head is too large.

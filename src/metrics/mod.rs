@@ -6,10 +6,12 @@
 //! them and the little HTTP it needs are made here, the sockets are elsewhere. Must never decide
 //! anything.
 
+pub mod cleaner;
 pub mod exposition;
 pub mod families;
 pub mod histogram;
 pub mod http;
+pub mod lag;
 pub mod limit;
 pub mod requests;
 pub mod stages;
@@ -86,6 +88,8 @@ pub struct ShardMetrics {
     pub malformed: Counter,
     /// Bytes of batches written to segments.
     pub segment_bytes_written: Counter,
+    /// Segments that retention has taken out of their logs.
+    pub segments_deleted: Counter,
     /// Checkpoints finished.
     pub checkpoints: Counter,
     /// Their time.
@@ -112,6 +116,7 @@ impl ShardMetrics {
             connections_opened: Counter::default(),
             malformed: Counter::default(),
             segment_bytes_written: Counter::default(),
+            segments_deleted: Counter::default(),
             checkpoints: Counter::default(),
             checkpoint_time: Histogram::default(),
             parked_fetches: Counter::default(),
@@ -166,6 +171,7 @@ impl ShardMetrics {
         samples.count(&families::CONNECTIONS_OPENED, &shard, self.connections_opened.get());
         samples.count(&families::MALFORMED, &[], self.malformed.get());
         samples.count(&families::SEGMENT_BYTES, &shard, self.segment_bytes_written.get());
+        samples.count(&families::SEGMENTS_DELETED, &shard, self.segments_deleted.get());
         samples.count(&families::CHECKPOINTS, &shard, self.checkpoints.get());
         let checkpoint_time = self.checkpoint_time.distribution();
         samples.distribution(&families::CHECKPOINT_TIME, &shard, checkpoint_time);

@@ -13,6 +13,8 @@ use crate::io::{DirectoryEntry, Disk};
 use crate::log::layout::{self, SegmentFile};
 use crate::metadata::Image;
 
+use super::swaps;
+
 /// Partition directories by partition.
 #[derive(Default)]
 pub struct Directories {
@@ -47,6 +49,10 @@ pub async fn tidy(
     for entry in entries {
         let mut parts = entry.path.iter().map(|part| part.to_string_lossy().into_owned());
         let Some(directory) = parts.next() else { continue };
+        if directory.starts_with(layout::CLEANER_OFFSET_CHECKPOINT) {
+            // Of all partitions, and perhaps half replaced.
+            continue;
+        }
         let files = by_directory.entry(directory).or_default();
         if parts.next().is_some() && !entry.is_directory {
             files.push(entry);
@@ -78,6 +84,10 @@ pub async fn tidy(
             continue;
         };
         let key = TopicPartition { topic: topic.id, partition };
+        let entries = match swaps::settle(disk, &path, &entries).await? {
+            true => disk.list(&path, false, &[]).await?,
+            false => entries,
+        };
         found.partitions.insert(key, PartitionFiles { path, files: segment_files(&entries) });
     }
     Ok(found)

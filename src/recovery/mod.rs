@@ -9,6 +9,7 @@
 
 mod directories;
 mod partition;
+mod swaps;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -355,12 +356,7 @@ impl Recovery<'_> {
             name,
             accepts_loss,
             stopped_cleanly: self.stopped_cleanly,
-            segments: crate::log::segments::SegmentRules {
-                segment_bytes: u64::from(topic.config.segment_bytes),
-                segment_ms: topic.config.segment_ms,
-                index_interval_bytes: u64::from(topic.config.index_interval_bytes),
-                index_bytes_max: topic.config.segment_index_bytes,
-            },
+            segments: topic.config.segment_rules(),
             now_ms: self.request.now_ms,
             producer_expiration_ms: self.request.producer_expiration_ms,
         }
@@ -405,7 +401,7 @@ impl Recovery<'_> {
     ) -> Result<Recovered, RecoveryError> {
         let mut shards: Vec<Vec<RecoveredPartition>> =
             (0..self.request.shards).map(|_| Vec::new()).collect();
-        let mut merged = Vec::new();
+        let mut done_with = Vec::new();
         for (tp, partition) in std::mem::take(&mut self.partitions) {
             let owner = self.request.catalog.owner(tp.topic, tp.partition, self.request.shards);
             let Some(owner) = owner else { continue };
@@ -414,7 +410,7 @@ impl Recovery<'_> {
                 .await
                 .map_err(|error| disk_error(Path::new("topics"), error))?;
             self.notes.extend(outcome.notes);
-            merged.extend(outcome.stranded_file_done);
+            done_with.extend(outcome.done_with);
             shards[usize::from(owner.0)].push(outcome.partition);
         }
         self.disk
@@ -423,7 +419,7 @@ impl Recovery<'_> {
             .map_err(|error| disk_error(self.request.data_dir, error))?;
         self.write_images(boot, &shards).await?;
         self.replace_manifest(boot).await?;
-        self.clean_up(boot, previous, merged).await;
+        self.clean_up(boot, previous, done_with).await;
         Ok(Recovered {
             boot,
             first_sequence: JournalSequence(self.highest_sequence.0 + 1),
@@ -481,8 +477,8 @@ impl Recovery<'_> {
     }
 
     /// Removes what nothing names any more; what is left is removed at the next start.
-    async fn clean_up(&self, boot: BootNumber, previous: BootNumber, merged: Vec<PathBuf>) {
-        let mut unwanted: Vec<PathBuf> = merged;
+    async fn clean_up(&self, boot: BootNumber, previous: BootNumber, done_with: Vec<PathBuf>) {
+        let mut unwanted: Vec<PathBuf> = done_with;
         if previous.0 > 0 && previous != boot {
             let old = self.path(&manifest::boot_directory(previous));
             if let Err(error) = self.disk.remove_tree(&old).await {

@@ -62,6 +62,8 @@ pub struct PartitionRecovery {
     stranded_applied: bool,
     dropped_batches: u64,
     builder: Option<Builder>,
+    /// Files of segments below the log start.
+    unlinked: Vec<PathBuf>,
     notes: Vec<String>,
 }
 
@@ -71,8 +73,9 @@ pub struct Outcome {
     pub partition: RecoveredPartition,
     /// What an operator should know.
     pub notes: Vec<String>,
-    /// A stranded file whose entries are in segments now.
-    pub stranded_file_done: Option<PathBuf>,
+    /// Files that nothing needs once what recovery found is durable: what is below the log start,
+    /// and a stranded file whose entries are in segments now.
+    pub done_with: Vec<PathBuf>,
 }
 
 impl PartitionRecovery {
@@ -98,17 +101,19 @@ impl PartitionRecovery {
             stranded_applied: false,
             dropped_batches: 0,
             builder: None,
+            unlinked: Vec::new(),
             notes: Vec::new(),
             rules,
             row,
         };
-        let files = files.unwrap_or_default();
+        let mut files = files.unwrap_or_default();
         partition.segments = files
             .files
             .iter()
             .filter(|((_, kind), _)| *kind == SegmentFile::Log)
             .map(|((base, _), length)| (*base, *length))
             .collect();
+        partition.pass_over_deleted(&mut files, untrusted);
         let fault = if untrusted {
             Some("the checkpoint image that vouched for it is damaged".to_owned())
         } else {
@@ -131,6 +136,26 @@ impl PartitionRecovery {
     /// The epochs known so far.
     pub fn epochs(&self) -> &EpochHistory {
         &self.epochs
+    }
+
+    /// What lies wholly below the log start was on its way off the disk: some of it may be gone
+    /// already. The rest goes once the log start that is known now is durable in a new image: the
+    /// entry that moved it may be lost by a power failure until then. Nothing at or above the
+    /// synced end is named here: new segments may get those names.
+    fn pass_over_deleted(&mut self, files: &mut PartitionFiles, untrusted: bool) {
+        let log_start = self.row.log_start;
+        let end = if untrusted { Offset(i64::MAX) } else { self.row.synced_end };
+        let bases = self.segments.iter().map(|(base, _)| *base);
+        let ends = bases.clone().skip(1).chain([end]);
+        let kept: Vec<Offset> =
+            bases.zip(ends).filter(|(_, end)| *end > log_start).map(|(base, _)| base).collect();
+        let is_deleted =
+            |base: Offset| base < log_start.min(end) && kept.binary_search(&base).is_err();
+        self.segments.retain(|(base, _)| !is_deleted(*base));
+        for (base, kind) in files.files.keys().filter(|(base, _)| is_deleted(*base)) {
+            self.unlinked.push(files.path.join(kind.name(*base)));
+        }
+        files.files.retain(|(base, _), _| !is_deleted(*base));
     }
 
     /// What the files lack of what the row says was synced.
@@ -446,16 +471,17 @@ impl PartitionRecovery {
             base_offset: header.base_offset,
             last_offset: header.last_offset(),
             max_timestamp_ms: header.max_timestamp,
+            append_ms,
             bytes: bytes.len(),
         };
         let rules = self.rules.segments;
         let roll = match &self.builder {
-            Some(builder) => builder.active.must_roll(&placed, &rules, self.rules.now_ms),
+            Some(builder) => builder.active.must_roll(&placed, &rules),
             None => true,
         };
         if roll {
             self.finish_builder(disk).await?;
-            let active = ActiveSegment::new(header.base_offset, self.rules.now_ms);
+            let active = ActiveSegment::new(header.base_offset, append_ms);
             self.builder = Some(Builder::create(disk, directory, active).await?);
         }
         let builder = self.builder.as_mut().expect("invariant: made above");
@@ -531,9 +557,11 @@ impl PartitionRecovery {
         row.producers = self.producers.to_rows();
         let done = self.offline.is_none() && self.stranded_applied;
         row.offline = self.offline.map(|reason| OfflineRow { reason, stranded_bytes });
-        let partition = RecoveredPartition { row, segments: self.segments };
-        let stranded_file_done = done.then_some(path);
-        Ok(Outcome { partition, notes: self.notes, stranded_file_done })
+        let has_directory = self.directory.is_some();
+        let partition = RecoveredPartition { row, segments: self.segments, has_directory };
+        let mut done_with = self.unlinked;
+        done_with.extend(done.then_some(path));
+        Ok(Outcome { partition, notes: self.notes, done_with })
     }
 
     fn stranded_path(&self) -> PathBuf {

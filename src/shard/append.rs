@@ -184,7 +184,10 @@ async fn reserve(shard: &Rc<Shard>, bytes: usize, urgency: Urgency) -> Result<Pe
 }
 
 /// Even the space kept for control entries is used: a checkpoint gives some back.
-async fn wait_for_control_room(shard: &Rc<Shard>) -> Result<(), ErrorCode> {
+///
+/// # Errors
+/// 56 when that failed.
+pub async fn wait_for_control_room(shard: &Rc<Shard>) -> Result<(), ErrorCode> {
     let released = shard.checkpoints.request_and_wait().await;
     released.map_err(|_| ErrorCode::KafkaStorageError)
 }

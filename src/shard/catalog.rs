@@ -10,10 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Shard;
+use super::cleaner::progress::Report;
 use super::event::Event;
-use super::group_offsets;
 use super::message::{CatalogChange, CatalogOutcome, Operation, Reply};
 use super::partition::{Availability, Partition};
+use super::{cleaner, group_offsets};
 use crate::error_code::ErrorCode;
 use crate::ids::{ShardId, TopicId};
 use crate::journal::block::ControlEntry;
@@ -181,6 +182,8 @@ async fn delete(shard: &Rc<Shard>, store: &mut CatalogStore, id: TopicId) -> Err
         // The name stays taken; the next start finishes the deletion.
         return ErrorCode::KafkaStorageError;
     }
+    let deleted = Report::Deleted(Arc::clone(&topic.name));
+    cleaner::progress::take_in(shard, deleted).await;
     finish_later(shard, topic);
     ErrorCode::None
 }

@@ -24,6 +24,7 @@ use crate::journal::replay::Start;
 use crate::journal::stranded::{self, StrandedEntry};
 use crate::limits::CHECKPOINT_LOOK_MS;
 use crate::log::producers::Producers;
+use crate::log::segments::SegmentSet;
 
 /// Requests for checkpoints, and news of them.
 #[derive(Default)]
@@ -160,17 +161,19 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     shard.space.sync(shard).await?;
     shard.journal.wait(placed_before).await.map_err(io::Error::other)?;
     // (4)
-    let rows = shard
-        .partitions()
-        .iter()
-        .map(|partition| partition.row.borrow().clone())
-        .filter(worth_a_row)
-        .collect();
+    let partitions = shard.partitions();
+    let rows = partitions.iter().map(|partition| partition.row.borrow().clone());
+    let rows = rows.filter(worth_a_row).collect();
     let start = Start { point: start, durable_through: shard.journal.durable_through() };
     let image = Image { boot: shard.context.boot, shard: shard.id, start, clean, rows };
     let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
     let content = image.encode();
     write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
+    for partition in &partitions {
+        let row = partition.row.borrow();
+        partition.imaged_log_start.set(row.log_start);
+        partition.imaged_base.set(row.segment_base);
+    }
     shard.journal.release_through(start.point);
     shard.metrics.checkpoints.add(1);
     Ok(())
@@ -200,14 +203,7 @@ async fn capture(shard: &Rc<Shard>, partition: &Rc<Partition>, clean: bool) -> i
     if let Err(error) = written {
         return strand(shard, partition, &error).await;
     }
-    {
-        let segments = partition.segments.borrow();
-        if let Some(active) = &segments.active {
-            row.segment_base = active.base;
-            row.segment_bytes = active.written_bytes;
-            row.set_index_bytes(active.index_bytes_on_disk);
-        }
-    }
+    name_last_segment(&mut row, &partition.segments.borrow());
     assert_eq!(row.synced_end, end, "a row is taken at one end");
     partition.row.replace(row);
     Ok(())
@@ -253,7 +249,8 @@ async fn write_companions(
 fn row_at_end(partition: &Partition) -> PartitionRow {
     let log = partition.log.borrow();
     let mut row = partition.row.borrow().clone();
-    row.log_start = log.log_start();
+    // What is appended and not yet durable too: its entry may lie before the image's journal point.
+    row.log_start = log.log_start_appended();
     row.synced_end = log.next_offset();
     row.epochs = log.epochs().entries().to_vec();
     row.producers = Producers::to_rows(log.producers());
@@ -309,14 +306,23 @@ fn row_at_written_end(partition: &Partition) -> PartitionRow {
     let log = partition.log.borrow();
     row.synced_end = log.written_end();
     row.producers = log.producers().to_rows_with_transactions_at(log.written_end());
+    name_last_segment(&mut row, &segments);
+    if let Some(active) = segments.active.as_ref().filter(|active| active.written_bytes > 0) {
+        row.transaction_index_bytes = active.aborted.bytes_below(log.written_end());
+    }
+    row
+}
+
+/// Names the segment that the written end lies in. The row knows it already if it is of an earlier
+/// boot, and needs none if nothing is left.
+fn name_last_segment(row: &mut PartitionRow, segments: &SegmentSet) {
     match (&segments.active, segments.sealed.last_key_value()) {
         (Some(active), _) if active.written_bytes > 0 => {
             row.segment_base = active.base;
             row.segment_bytes = active.written_bytes;
             row.set_index_bytes(active.index_bytes_on_disk);
-            row.transaction_index_bytes = active.aborted.bytes_below(log.written_end());
         }
-        (Some(_), Some((&base, sealed)))
+        (_, Some((&base, sealed)))
             if base != row.segment_base || sealed.bytes != row.segment_bytes =>
         {
             row.segment_base = base;
@@ -326,7 +332,6 @@ fn row_at_written_end(partition: &Partition) -> PartitionRow {
         }
         _ => {}
     }
-    row
 }
 
 /// Adds records to a partition's stranded file, of which `vouched` bytes count: whatever follows

@@ -39,7 +39,9 @@ pub async fn step(
         bytes_max: COORDINATOR_LOAD_BYTES,
         at_least_one: true,
     };
+    let shared = partition.segment_use.shared().await;
     let read = read::read(shard, partition, &bounds).await?;
+    drop(shared);
     if read.bytes > 0 {
         return Ok(Step::Batches(match &read.slices[..] {
             [one] => one.clone(),

@@ -10,11 +10,12 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 
+use super::Shard;
 use super::event::Slot;
 use super::message::{Operation, Reply};
-use super::{Shard, scrape};
+use super::scrape::{self, Scraped};
 use crate::ids::ShardId;
-use crate::io::{Monotonic, Runtime, Stream};
+use crate::io::{Monotonic, Runtime, Stream, process};
 use crate::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_REQUEST_MS_MAX};
 use crate::metrics::http::{self, Head, METRICS_TYPE, PLAIN_TYPE, Page, Status};
 use crate::metrics::{Limit, Samples, families};
@@ -164,7 +165,7 @@ async fn text_of_all(shard: &Rc<Shard>, deadline: Monotonic) -> Vec<Bytes> {
     // Sent first, so that they work at the same time.
     let asked: Vec<(ShardId, Rc<Slot<Reply>>)> =
         others.map(|id| (id, shard.links.call(id, Operation::Metrics))).collect();
-    let mut samples = scrape::take(shard).await;
+    let mut scraped = scrape::take(shard).await;
     for (id, slot) in asked {
         let late = async {
             shard.runtime.sleep_until(deadline).await;
@@ -172,11 +173,14 @@ async fn text_of_all(shard: &Rc<Shard>, deadline: Monotonic) -> Vec<Bytes> {
         };
         let reply = async { Some(slot.take().await) };
         match futures_lite::future::or(reply, late).await {
-            Some(Reply::Metrics(more)) => samples.merge(*more),
-            _ => down(&mut samples, id),
+            Some(Reply::Metrics(more)) => scraped.merge(*more),
+            _ => down(&mut scraped.samples, id),
         }
         shard.runtime.yield_now().await;
     }
+    let Scraped { mut samples, lag } = scraped;
+    scrape::tell_lag(shard, &lag, &mut samples).await;
+    scrape::tell_process(&mut samples, &process::read());
     let mut pieces = Vec::new();
     for piece in samples.pieces() {
         pieces.push(Bytes::from(piece));

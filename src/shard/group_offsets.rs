@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::Shard;
 use super::append::{self, Urgency};
 use super::event::Event;
-use super::message::{MarkerPart, Operation, Reply, VerifyPart};
+use super::message::{MarkerPart, Operation, Patience, Reply, VerifyPart};
 use super::transactions::{self, TxnQuestion};
 use crate::api::find_coordinator::partition_of;
 use crate::api::list_offsets::is_served;
@@ -40,6 +40,7 @@ pub mod admin;
 mod consumers;
 mod load;
 pub mod members;
+pub mod progress;
 mod timers;
 
 use members::{Remote, Tickets};
@@ -406,6 +407,7 @@ async fn verify(
         producer_epoch: transaction.producer_epoch,
         partitions: vec![(Arc::from(CONSUMER_OFFSETS), id.partition.0)],
         verify_only: transaction.version < ADDS_SINCE,
+        patience: Patience::AsTheBroker,
     };
     let codes = transactions::add_for_append(shard, question).await;
     match codes.first().copied().unwrap_or(ErrorCode::UnknownServerError) {

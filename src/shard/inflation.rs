@@ -11,10 +11,12 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 
+use bytes::Bytes;
+
 use super::Shard;
 use super::event::Slot;
 use crate::batch::search::{Found, TimestampSearch};
-use crate::batch::{BatchFault, Refusal, ValidBatch, Validator};
+use crate::batch::{BatchFault, Inflating, Refusal, ValidBatch, Validator};
 use crate::limits::{INFLATED_ORDINARY_BYTES_MAX, VALIDATE_SLICE_BYTES};
 
 /// Something that goes through records step by step.
@@ -46,6 +48,18 @@ impl RecordWork for TimestampSearch {
 
     fn step(&mut self, budget_bytes: usize) -> Poll<Self::Output> {
         TimestampSearch::step(self, budget_bytes)
+    }
+
+    fn is_inflating(&self) -> bool {
+        true
+    }
+}
+
+impl RecordWork for Inflating {
+    type Output = Result<Bytes, BatchFault>;
+
+    fn step(&mut self, budget_bytes: usize) -> Poll<Self::Output> {
+        Inflating::step(self, budget_bytes)
     }
 
     fn is_inflating(&self) -> bool {

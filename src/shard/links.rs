@@ -12,8 +12,8 @@ use hashbrown::HashMap;
 use super::event::Slot;
 use super::message::{Message, Operation, Reply};
 use super::{
-    Shard, append, catalog, connection, group_offsets, markers, offsets, read, scrape,
-    transactions, watch,
+    Shard, append, catalog, cleaner, connection, group_offsets, log_start, markers, offsets, read,
+    scrape, transactions, watch,
 };
 use crate::ids::ShardId;
 use crate::io::mailbox::{Envelope, Lane, Load, Mailbox, OutsideSender};
@@ -186,6 +186,9 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         Operation::WriteMarkers(parts) => {
             Reply::Markers(markers::write_markers(shard, parts).await)
         }
+        Operation::DeleteRecords(parts) => {
+            Reply::LogStarts(log_start::delete_records(shard, parts).await)
+        }
         Operation::DescribeProducers(ids) => {
             let mut outcomes = Vec::with_capacity(ids.len());
             for id in ids {
@@ -217,7 +220,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
             Reply::GroupAdmin(Box::pin(group_offsets::admin::perform(shard, request)).await)
         }
         Operation::Transaction(request) => {
-            let caller = transactions::Caller::here(shard);
+            let caller = transactions::Caller::here(shard, request.patience());
             Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
         }
         Operation::LogSizes => Reply::LogSizes(
@@ -234,6 +237,10 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
         }
         Operation::DropTopic(topic) => Reply::Done(catalog::drop_topic(shard, topic).await),
         Operation::Checkpoint => Reply::Done(shard.checkpoints.request_and_wait().await.is_ok()),
+        Operation::CleanerProgress(report) => {
+            cleaner::progress::take_in(shard, report).await;
+            Reply::Done(true)
+        }
     }
 }
 
@@ -241,6 +248,7 @@ fn lane_of(operation: &Operation) -> Lane {
     match operation {
         Operation::Append(_)
         | Operation::Verify(_)
+        | Operation::DeleteRecords(_)
         | Operation::DescribeProducers(_)
         | Operation::Read(_)
         | Operation::ListOffsets(_)
@@ -257,6 +265,7 @@ fn lane_of(operation: &Operation) -> Lane {
         | Operation::Catalog(_)
         | Operation::Publish(_)
         | Operation::DropTopic(_)
+        | Operation::CleanerProgress(_)
         | Operation::Checkpoint => Lane::Control,
     }
 }

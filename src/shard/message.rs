@@ -21,10 +21,11 @@ use crate::log::verification::{Verification, VerificationGuard};
 use crate::metadata::Image;
 use crate::metadata::alter::Alteration;
 use crate::metadata::topics::{CreatePartitions, CreateTopic, PlanError, PlannedTopic};
-use crate::metrics::Samples;
+use crate::shard::cleaner::progress::Report;
 use crate::shard::group_offsets::admin::{AdminReply, AdminRequest};
 use crate::shard::group_offsets::members::MemberRequest;
 use crate::shard::group_offsets::{OffsetsReply, OffsetsRequest};
+use crate::shard::scrape::Scraped;
 use crate::wire::gather::DivergingEpoch;
 
 /// One message.
@@ -79,6 +80,8 @@ pub enum Operation {
     Verify(Vec<VerifyPart>),
     /// Append these markers, in order; answered when they are durable.
     WriteMarkers(Vec<MarkerPart>),
+    /// Delete the records below these offsets; answered when that is durable.
+    DeleteRecords(Vec<DeleteRecordsPart>),
     /// What is known of the producers of these partitions.
     DescribeProducers(Vec<TopicPartition>),
     /// Read what is readable now.
@@ -116,6 +119,8 @@ pub enum Operation {
     DropTopic(TopicId),
     /// Take a checkpoint that starts after this message arrived.
     Checkpoint,
+    /// Remember how far a partition is cleaned; shard 0 only.
+    CleanerProgress(Report),
 }
 
 /// Answers, one kind per kind of operation.
@@ -127,6 +132,8 @@ pub enum Reply {
     Verified(Vec<Result<Verification, ErrorCode>>),
     /// To [`Operation::WriteMarkers`], one per part.
     Markers(Vec<ErrorCode>),
+    /// To [`Operation::DeleteRecords`], one per part: where the log starts.
+    LogStarts(Vec<Result<Offset, ErrorCode>>),
     /// To [`Operation::DescribeProducers`], one per partition.
     Producers(Vec<Result<Vec<ProducerRow>, ErrorCode>>),
     /// To [`Operation::Read`], one per part.
@@ -146,7 +153,7 @@ pub enum Reply {
     /// To [`Operation::LogSizes`], one per partition.
     LogSizes(Vec<LogSize>),
     /// To [`Operation::Metrics`].
-    Metrics(Box<Samples>),
+    Metrics(Box<Scraped>),
     /// To [`Operation::Catalog`].
     Catalog(CatalogOutcome),
     /// To the rest: it is done, or the storage has failed.
@@ -191,6 +198,15 @@ pub struct MarkerPart {
     /// Below 2: a marker may carry the epoch of the transaction it ends. From 2 on its epoch is
     /// higher.
     pub transaction_version: i16,
+}
+
+/// A partition whose records below an offset are to be deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeleteRecordsPart {
+    /// The partition.
+    pub partition: TopicPartition,
+    /// First offset that is kept; -1 is the high watermark.
+    pub offset: Offset,
 }
 
 /// Where a batch went.
@@ -337,15 +353,35 @@ pub enum TxnRequest {
     /// Who may produce under a transactional id.
     InitProducerId(InitProducerId),
     /// Add partitions to a transaction.
-    Add(AddPartitions),
+    Add(AddPartitions, Patience),
     /// Say whether partitions are in a transaction.
-    Verify(AddPartitions),
+    Verify(AddPartitions, Patience),
     /// Commit or abort.
     End(EndTxn),
     /// Describe a transactional id.
     Describe(Arc<str>),
     /// List the transactional ids of this shard.
     List(ListFilter),
+}
+
+impl TxnRequest {
+    /// How long it may be held, as far as its client says.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        match self {
+            TxnRequest::Add(_, patience) | TxnRequest::Verify(_, patience) => *patience,
+            _ => Patience::AsTheBroker,
+        }
+    }
+}
+
+/// How long a request may be held until a transition ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// As long as the broker holds requests.
+    AsTheBroker,
+    /// No longer than so many milliseconds, which is when its client gives it up.
+    Milliseconds(u64),
 }
 
 /// What a transaction coordinator answers.

@@ -9,6 +9,7 @@ pub mod asked;
 pub mod build;
 pub mod catalog;
 pub mod checkpoint;
+pub mod cleaner;
 pub mod connection;
 pub mod connections;
 mod coordinator_log;
@@ -20,6 +21,7 @@ pub mod group_offsets;
 pub mod inflation;
 pub mod kafka_files;
 pub mod links;
+pub mod log_start;
 pub mod markers;
 pub mod memory;
 pub mod message;
@@ -28,8 +30,11 @@ pub mod partition;
 pub mod producer_ids;
 pub mod quota;
 pub mod read;
+pub mod retention;
 pub mod rings;
 pub mod scrape;
+pub mod segment_removal;
+pub mod segment_use;
 pub mod space;
 pub mod transactions;
 pub mod watch;
@@ -63,6 +68,7 @@ use crate::metrics::{Limit, ShardMetrics};
 
 use catalog::CatalogWriter;
 use checkpoint::Checkpoints;
+use cleaner::Cleaner;
 use connections::Connections;
 use event::Event;
 use fetch_session::SessionCache;
@@ -73,6 +79,7 @@ use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
 use read::ReadCache;
+use segment_removal::Removals;
 use space::SpaceWatch;
 use transactions::Transactions;
 use write_behind::WriteBehind;
@@ -130,6 +137,8 @@ pub struct RecoveredPartition {
     pub row: PartitionRow,
     /// Its segments: base offset and length.
     pub segments: Vec<(Offset, u64)>,
+    /// It has a directory, with segments in it or not.
+    pub has_directory: bool,
 }
 
 /// The row of a partition that has nothing yet.
@@ -166,6 +175,10 @@ pub struct Shard {
     pub write_behind: WriteBehind,
     /// Requests for checkpoints.
     pub checkpoints: Checkpoints,
+    /// Compaction.
+    pub cleaner: Cleaner,
+    /// Segments whose files are to go.
+    pub removals: Removals,
     /// The disk's space.
     pub space: SpaceWatch,
     /// Open segment files.
@@ -243,6 +256,8 @@ impl Shard {
             journal: parts.journal,
             write_behind: WriteBehind::default(),
             checkpoints: Checkpoints::default(),
+            cleaner: Cleaner::default(),
+            removals: Removals::default(),
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
@@ -277,6 +292,9 @@ impl Shard {
         transactions::start(self);
         connections::start(self);
         group_offsets::start(self);
+        cleaner::start(self);
+        retention::start(self);
+        segment_removal::start(self);
         if self.id == ShardId(0) {
             space::start(self);
         }
@@ -328,8 +346,11 @@ impl Shard {
         recovered: Option<RecoveredPartition>,
         expiration_ms: i64,
     ) -> Rc<Partition> {
-        let recovered = recovered
-            .unwrap_or_else(|| RecoveredPartition { row: empty_row(id), segments: Vec::new() });
+        let recovered = recovered.unwrap_or_else(|| RecoveredPartition {
+            row: empty_row(id),
+            segments: Vec::new(),
+            has_directory: false,
+        });
         let row = recovered.row;
         let log = Log::recovered(
             row.log_start,
@@ -340,10 +361,12 @@ impl Shard {
         // Segments of earlier boots are never written again: the first batch starts a new one.
         let mut segments = SegmentSet::default();
         for (base, bytes) in recovered.segments {
-            segments.sealed.insert(base, SealedSegment { bytes, index: None, aborted: None });
+            segments.sealed.insert(base, SealedSegment::unread(bytes));
         }
         let metrics = self.metrics.topic(topic.id, &topic.name);
-        Partition::new(id, Arc::clone(topic), log, segments, row, metrics)
+        let partition = Partition::new(id, Arc::clone(topic), log, segments, row, metrics);
+        partition.directory_made.set(recovered.has_directory);
+        partition
     }
 
     /// The partition, if this shard has it.
@@ -373,6 +396,7 @@ impl Shard {
         self.partitions.borrow_mut().remove(&id);
         self.files.borrow_mut().close_partition(id);
         self.cache.borrow_mut().forget(id);
+        self.cleaner.forget(id);
     }
 
     /// The shard that owns a partition, as the catalog has it.
@@ -384,15 +408,7 @@ impl Shard {
     /// When segments of this partition are rolled.
     #[must_use]
     pub fn segment_rules(&self, partition: &Partition) -> SegmentRules {
-        let topic = partition.topic.borrow();
-        let config = &topic.config;
-        let lag_ms = if config.cleanup.compact { config.max_compaction_lag_ms } else { i64::MAX };
-        SegmentRules {
-            segment_bytes: u64::from(config.segment_bytes),
-            segment_ms: config.segment_ms.min(lag_ms),
-            index_interval_bytes: u64::from(config.index_interval_bytes),
-            index_bytes_max: config.segment_index_bytes,
-        }
+        partition.topic.borrow().config.segment_rules()
     }
 
     /// Takes a partition out of service after a failure of its segments.
@@ -506,8 +522,12 @@ impl Shard {
     /// # Errors
     /// What the disk says; the next start replays the journal then.
     pub async fn close(self: &Rc<Self>) -> io::Result<()> {
+        // Its files have their final names then.
+        self.cleaner.ended().await;
         self.journal.stop().await.map_err(io::Error::other)?;
-        checkpoint::take(self, true).await
+        checkpoint::take(self, true).await?;
+        segment_removal::finish(self).await;
+        Ok(())
     }
 
     /// Begins to stop: no new work is taken.

@@ -54,8 +54,14 @@ pub async fn list_offset(shard: &Rc<Shard>, query: &OffsetQuery) -> OffsetAnswer
             return OffsetAnswer { offset: log.log_start(), leader_epoch, ..not_found };
         }
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return not_found,
-        MAX_TIMESTAMP => newest_record(shard, &partition).await,
-        timestamp => first_record_since(shard, &partition, timestamp).await,
+        MAX_TIMESTAMP => {
+            let _shared = partition.segment_use.shared().await;
+            newest_record(shard, &partition).await
+        }
+        timestamp => {
+            let _shared = partition.segment_use.shared().await;
+            first_record_since(shard, &partition, timestamp).await
+        }
     };
     match found {
         Ok(Some(found)) if found.offset < bound => OffsetAnswer {
@@ -134,7 +140,8 @@ async fn first_record_since(
     let log_start = partition.log.borrow().log_start();
     let bases: Vec<Offset> = partition.segments.borrow().bases().collect();
     for base in bases {
-        let Some((largest, position)) = time_position(shard, partition, base, timestamp).await?
+        let Some(((largest, _), position)) =
+            time_position(shard, partition, base, timestamp).await?
         else {
             continue;
         };
@@ -169,14 +176,25 @@ async fn newest_record(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
 ) -> io::Result<Option<FoundRecord>> {
+    let log_start = partition.log.borrow().log_start();
+    let first = partition.segments.borrow().holding(log_start);
     let bases: Vec<Offset> = partition.segments.borrow().bases().collect();
     let mut newest = -1;
     for base in bases {
-        if let Some((largest, _)) = time_position(shard, partition, base, i64::MAX).await? {
-            newest = newest.max(largest);
+        if Some(base) < first {
+            continue;
         }
+        let Some(((largest, offset), _)) = time_position(shard, partition, base, i64::MAX).await?
+        else {
+            continue;
+        };
+        newest = match offset < log_start {
+            // The newest of the segment is deleted; others may be left.
+            true => newest.max(newest_from(shard, partition, log_start).await?),
+            false => newest.max(largest),
+        };
     }
-    for batch in partition.log.borrow().tail().from_offset(Offset(0)) {
+    for batch in partition.log.borrow().tail().from_offset(log_start) {
         newest = newest.max(batch.max_timestamp_ms);
     }
     if newest < 0 {
@@ -188,18 +206,51 @@ async fn newest_record(
     Ok(found.map(|found| FoundRecord { leader_epoch, ..found }))
 }
 
-/// Largest timestamp of a segment, and where to begin looking for `timestamp` in it.
+/// Largest timestamp from an offset on to the end of its segment.
+async fn newest_from(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    offset: Offset,
+) -> io::Result<i64> {
+    let (mut walk, mut newest, mut base) = (Walk::start(partition, offset), -1, None);
+    while let Some(batch) = walk.next(shard, partition).await? {
+        if *base.get_or_insert(batch.base) != batch.base {
+            break;
+        }
+        if batch.header.last_offset() >= offset {
+            newest = newest.max(batch.header.max_timestamp);
+        }
+    }
+    Ok(newest)
+}
+
+/// Largest timestamp of a segment, -1 if it has none.
+///
+/// # Errors
+/// What the disk says.
+pub async fn largest_timestamp(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    base: Offset,
+) -> io::Result<i64> {
+    let _shared = partition.segment_use.shared().await;
+    let found = time_position(shard, partition, base, i64::MAX).await?;
+    Ok(found.map_or(-1, |((largest, _), _)| largest))
+}
+
+/// Largest timestamp of a segment with the last offset of the batch that has it, and where to begin
+/// looking for `timestamp` in it.
 async fn time_position(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     base: Offset,
     timestamp: i64,
-) -> io::Result<Option<(i64, u64)>> {
+) -> io::Result<Option<((i64, Offset), u64)>> {
     if let Some(active) = &partition.segments.borrow().active
         && active.base == base
     {
-        let (largest, _) = active.index.largest_timestamp();
-        return Ok(Some((largest, active.index.position_of_time(timestamp))));
+        let index = &active.index;
+        return Ok(Some((index.largest_timestamp(), index.position_of_time(timestamp))));
     }
     if partition.segments.borrow().readable_bytes(base).is_none() {
         return Ok(None);
@@ -208,7 +259,7 @@ async fn time_position(
     if index.largest_timestamp().0 < timestamp && !index.knows_its_end() {
         index = complete(shard, partition, base, &index).await?;
     }
-    Ok(Some((index.largest_timestamp().0, index.position_of_time(timestamp))))
+    Ok(Some((index.largest_timestamp(), index.position_of_time(timestamp))))
 }
 
 /// The indexes with what they say nothing of: the batches after the last entry. A segment that was

@@ -20,6 +20,7 @@ use crate::metrics::topics::TopicMetrics;
 
 use super::event::Event;
 use super::message::LogSize;
+use super::segment_use::SegmentUse;
 
 /// Whether a partition serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +49,18 @@ pub struct Partition {
     pub availability: RefCell<Availability>,
     /// Its row as the last durable image has it, without producers of later batches.
     pub row: RefCell<PartitionRow>,
+    /// The segment that the last durable image names as the one written to: this one and later
+    /// ones are not replaced, since recovery cuts there.
+    pub imaged_base: Cell<Offset>,
+    /// Who uses its segments.
+    pub segment_use: SegmentUse,
+    /// The log start that the last durable image has: segments below it may go, whatever becomes
+    /// of the journal.
+    pub imaged_log_start: Cell<Offset>,
+    /// The journal block that moves the log start to where it is.
+    pub log_start_place: Cell<JournalSequence>,
+    /// Its sealed segments must not vanish now: somebody replaces them.
+    pub cleaning: Cell<bool>,
     /// Something changed since that image.
     pub dirty: Cell<bool>,
     /// Its directory exists under its final name.
@@ -147,7 +160,8 @@ impl Partition {
             Some(offline) => Availability::Offline(offline.reason.clone()),
             None => Availability::Online,
         };
-        let directory_made = segments.bases().next().is_some();
+        let imaged_base = row.segment_base;
+        let imaged_log_start = row.log_start;
         Rc::new(Partition {
             id,
             topic: RefCell::new(topic),
@@ -156,8 +170,13 @@ impl Partition {
             segments: RefCell::new(segments),
             availability: RefCell::new(availability),
             row: RefCell::new(row),
+            imaged_base: Cell::new(imaged_base),
+            segment_use: SegmentUse::default(),
+            imaged_log_start: Cell::new(imaged_log_start),
+            log_start_place: Cell::new(JournalSequence(0)),
+            cleaning: Cell::new(false),
             dirty: Cell::new(false),
-            directory_made: Cell::new(directory_made),
+            directory_made: Cell::new(false),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
             has_tail: Cell::new(false),

@@ -73,7 +73,7 @@ pub fn read_tail(partition: &Partition, bounds: &ReadBounds) -> Option<ReadBatch
     Some(read)
 }
 
-/// Reads from memory or disk.
+/// Reads from memory or disk. The caller holds the segments.
 ///
 /// # Errors
 /// What the disk says, or `InvalidData` where a segment does not hold what it should.
@@ -154,6 +154,10 @@ async fn read_part(
         // Its files have gone on the way, and their names may be another topic's by now.
         return ReadOutcome::failed(ErrorCode::UnknownTopicOrPartition);
     }
+    if bounds.offset < partition.log.borrow().log_start() {
+        // So have the records, and what was found may begin after them.
+        return ReadOutcome::failed(ErrorCode::OffsetOutOfRange);
+    }
     match found {
         Ok((found, aborted)) => {
             outcome.bytes = found.bytes;
@@ -177,6 +181,10 @@ async fn read_with_aborted(
     bounds: &ReadBounds,
     committed_only: bool,
 ) -> io::Result<(ReadBatches, Option<Aborted>)> {
+    if !committed_only && let Some(found) = read_tail(partition, bounds) {
+        return Ok((found, None));
+    }
+    let _shared = partition.segment_use.shared().await;
     let found = read(shard, partition, bounds).await?;
     if !committed_only {
         return Ok((found, None));
@@ -187,8 +195,12 @@ async fn read_with_aborted(
 }
 
 /// The aborted transactions that overlap `[start, end)`, by rising marker: from the segment that
-/// holds `start` on, until none that comes later can overlap; at last those in memory.
-async fn aborted_in(
+/// holds `start` on, until none that comes later can overlap; at last those in memory. The caller
+/// holds the segments.
+///
+/// # Errors
+/// What the disk says.
+pub async fn aborted_in(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     start: Offset,
@@ -309,7 +321,16 @@ impl Walk {
                 self.position = 0;
                 continue;
             }
-            let slices = read_range(shard, partition, base, self.position, HEADER_BYTES).await?;
+            let slices = match read_range(shard, partition, base, self.position, HEADER_BYTES).await
+            {
+                // It went, with all before it, while its file was opened.
+                Err(error) if is_gone(partition, base, &error) => {
+                    self.base = partition.segments.borrow().following(base);
+                    self.position = 0;
+                    continue;
+                }
+                slices => slices?,
+            };
             let header = contiguous(&slices, HEADER_BYTES);
             let header = BatchHeader::read(&header).map_err(|fault| {
                 bad_segment(partition, base, self.position, &format!("{fault:?}"))
@@ -480,6 +501,10 @@ async fn read_chunk(
     let length = wanted.next_multiple_of(BLOCK_ALIGN as u64) as usize;
     let bytes = shard.spend(Stage::Device, file.read_at(start, length)).await?;
     let bytes = bytes.slice(..bytes.len().min(wanted as usize));
+    if partition.segments.borrow().readable_bytes(base).is_none() {
+        // The segment went while it was read: nobody asks for it again.
+        return Ok(bytes.slice(..bytes.len().min(READ_CHUNK_BYTES as usize)));
+    }
     let mut cache = shard.cache.borrow_mut();
     let count = (bytes.len() as u64).div_ceil(READ_CHUNK_BYTES);
     for index in (0..count).rev() {
@@ -502,8 +527,16 @@ async fn open_for_reading(
     let path = write_behind::segment_path(shard, partition, SegmentFile::Log, base);
     // The handle is shared with the writer, so it is opened for writing too.
     let file = shard.disk.open(&path, OpenMode { write: true, ..OpenMode::default() }).await?;
-    shard.files.borrow_mut().put(partition.id, base, Rc::clone(&file));
+    if partition.segments.borrow().readable_bytes(base).is_some() {
+        shard.files.borrow_mut().put(partition.id, base, Rc::clone(&file));
+    }
     Ok(file)
+}
+
+/// Whether the segment is no longer part of the log, which would explain that it is not found.
+fn is_gone(partition: &Partition, base: Offset, error: &io::Error) -> bool {
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    is_missing && partition.segments.borrow().readable_bytes(base).is_none()
 }
 
 /// The first `length` bytes of a list of slices as one.
@@ -582,6 +615,16 @@ impl ReadCache {
             let Some((_, oldest)) = self.by_use.pop_first() else { break };
             if let Some((old, _)) = self.chunks.remove(&oldest) {
                 self.bytes -= old.len();
+            }
+        }
+    }
+
+    /// Forgets a segment of so many bytes.
+    pub fn forget_segment(&mut self, partition: TopicPartition, base: Offset, bytes: u64) {
+        for chunk in 0..bytes.div_ceil(READ_CHUNK_BYTES) {
+            if let Some((old, used)) = self.chunks.remove(&(partition, base, chunk)) {
+                self.bytes -= old.len();
+                self.by_use.remove(&used);
             }
         }
     }

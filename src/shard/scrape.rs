@@ -6,21 +6,45 @@
 
 use std::rc::Rc;
 
-use super::Shard;
 use super::partition::Partition;
+use super::{Shard, group_offsets};
 use crate::ids::ShardId;
+use crate::io::process::ProcessFacts;
 use crate::limits::METRICS_PARTITIONS_MAX;
 use crate::metrics::exposition::Family;
+use crate::metrics::lag::Lag;
 use crate::metrics::{Limit, Samples, families};
 
+/// What one shard tells.
+#[derive(Default, Debug)]
+pub struct Scraped {
+    /// What it can tell alone.
+    pub samples: Samples,
+    /// What it takes other shards to tell.
+    pub lag: Lag,
+}
+
+impl Scraped {
+    /// Takes all of another shard's in.
+    pub fn merge(&mut self, other: Scraped) {
+        self.samples.merge(other.samples);
+        self.lag.merge(other.lag);
+    }
+}
+
 /// Takes everything there is to tell.
-pub async fn take(shard: &Rc<Shard>) -> Samples {
+pub async fn take(shard: &Rc<Shard>) -> Scraped {
+    let mut lag = Lag::default();
+    // Before the ends of partitions: a group does not commit what is not there yet.
+    group_offsets::progress::take(shard, &mut lag).await;
     let mut samples = Samples::default();
     let name = shard.id.to_string();
     shard.metrics.tell(&mut samples, &name);
     shard.transactions.tell(&shard.metrics.transactions, &mut samples);
     tell_journal(shard, &mut samples, &name);
     tell_memory(shard, &mut samples, &name);
+    let (uncleanable, now_ms) = (shard.cleaner.uncleanable(), shard.runtime.wall_ms());
+    shard.cleaner.metrics.tell(&mut samples, &name, uncleanable, now_ms);
     tell_links(shard, &mut samples, &name);
     let open = shard.connections.count() as u64;
     samples.count(&families::CONNECTIONS, &[("shard", &name)], open);
@@ -32,8 +56,31 @@ pub async fn take(shard: &Rc<Shard>) -> Samples {
     if shard.id == ShardId(0) {
         tell_broker(shard, &mut samples);
     }
-    tell_partitions(shard, &mut samples).await;
-    samples
+    tell_partitions(shard, &mut samples, &mut lag).await;
+    Scraped { samples, lag }
+}
+
+/// Tells how far all groups are, once every shard has said what it knows.
+pub async fn tell_lag(shard: &Rc<Shard>, lag: &Lag, samples: &mut Samples) {
+    let image = shard.catalog();
+    let id_of = |name: &str| image.topic(name).map(|topic| topic.id);
+    for (place, (group, members)) in lag.groups().enumerate() {
+        let labels = [("consumergroup", &**group)];
+        samples.count(&families::GROUP_MEMBERS, &labels, *members as u64);
+        between(shard, place).await;
+    }
+    for (place, offset) in lag.offsets().enumerate() {
+        lag.tell(offset, &id_of, samples);
+        between(shard, place).await;
+    }
+    samples.count(&families::GROUP_OFFSETS_LEFT_OUT, &[], lag.left_out());
+}
+
+/// Lets others run after every so many things that are told.
+async fn between(shard: &Shard, place: usize) {
+    if place % TOLD_PER_TURN == TOLD_PER_TURN - 1 {
+        shard.runtime.yield_now().await;
+    }
 }
 
 fn tell_journal(shard: &Shard, samples: &mut Samples, name: &str) {
@@ -89,6 +136,21 @@ fn tell_limit(samples: &mut Samples, limit: Limit, count: u64) {
     samples.count(&families::LIMITS, &[("limit", limit.label())], count);
 }
 
+/// What the kernel says of the process: told by the shard that is asked.
+pub fn tell_process(samples: &mut Samples, facts: &ProcessFacts) {
+    for (family, value) in [
+        (&families::PROCESS_CPU, facts.cpu_us),
+        (&families::PROCESS_RESIDENT, facts.resident_bytes),
+        (&families::PROCESS_OPEN_FDS, facts.open_fds),
+        (&families::PROCESS_MAX_FDS, facts.max_fds),
+        (&families::PROCESS_STARTED, facts.started_us),
+    ] {
+        if let Some(value) = value {
+            samples.count(family, &[], value);
+        }
+    }
+}
+
 /// What is the same for all shards: told by one.
 fn tell_broker(shard: &Shard, samples: &mut Samples) {
     let image = shard.catalog();
@@ -125,17 +187,16 @@ struct Sums {
     late: u64,
 }
 
-async fn tell_partitions(shard: &Rc<Shard>, samples: &mut Samples) {
+async fn tell_partitions(shard: &Rc<Shard>, samples: &mut Samples, lag: &mut Lag) {
     let partitions = shard.partitions();
     let late_ms = i64::from(shard.context.config.transaction_max_timeout_ms) + LATE_MS;
     let late_before_ms = shard.runtime.wall_ms().saturating_sub(late_ms);
     let mut sums = Sums::default();
     for (place, partition) in partitions.iter().enumerate() {
-        if place > 0 && place % PARTITIONS_PER_TURN == 0 {
-            shard.runtime.yield_now().await;
-        }
+        between(shard, place).await;
         let producers = partition.log.borrow().producers().len() as u64;
         let oldest_ms = partition.log.borrow().producers().oldest_open_append_ms();
+        lag.add_end(partition.id, partition.log.borrow().high_watermark());
         sums.partitions += 1;
         sums.offline += u64::from(!partition.is_online());
         sums.producers += producers;
@@ -183,8 +244,8 @@ fn tell_partition(partition: &Partition, samples: &mut Samples) {
     samples.count(&families::LOG_SEGMENTS, &labels, segments);
 }
 
-/// Partitions told before other work of the shard comes.
-const PARTITIONS_PER_TURN: usize = 128;
+/// Partitions, groups or offsets told before other work of the shard comes.
+const TOLD_PER_TURN: usize = 128;
 
 /// How long beyond its timeout a transaction is no fault yet, as in Apache Kafka.
 const LATE_MS: i64 = 5 * 60_000;

@@ -26,6 +26,7 @@ use crate::limits::{
 };
 use crate::log::layout::{self, SegmentFile};
 use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
+use crate::log::tail::TailBatch;
 use crate::log::transactions::EndedTransaction;
 use crate::metrics::Counter;
 
@@ -178,9 +179,13 @@ async fn write_steps(
             Availability::Dropping => return Ok(()),
             Availability::Offline(ref reason) => return Err(io::Error::other(reason.clone())),
         }
-        match next_step(partition, &rules, target, shard.runtime.wall_ms()) {
+        match next_step(partition, &rules, target) {
             Step::Done => return Ok(()),
-            Step::Roll(base) => roll(shard, partition, base).await?,
+            Step::Roll { base, append_ms } => {
+                let jitter_ms = rules.jitter_ms(shard.runtime.random());
+                seal(shard, partition).await?;
+                partition.segments.borrow_mut().roll(base, append_ms, jitter_ms);
+            }
             Step::Write(chunk) => write_chunk(shard, partition, chunk).await?,
         }
     }
@@ -189,8 +194,13 @@ async fn write_steps(
 /// What the writer does next.
 enum Step {
     Done,
-    /// Seal the active segment, if any, and start one at this offset.
-    Roll(Offset),
+    /// Seal the active segment, if any, and start one.
+    Roll {
+        /// Its base.
+        base: Offset,
+        /// When its first batch was appended.
+        append_ms: i64,
+    },
     Write(Chunk),
 }
 
@@ -205,7 +215,7 @@ struct Chunk {
     end: Offset,
 }
 
-fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset, now_ms: i64) -> Step {
+fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset) -> Step {
     let log = partition.log.borrow();
     let mut segments = partition.segments.borrow_mut();
     let bound = log.high_watermark().min(target).min(partition.write_limit.get());
@@ -215,7 +225,9 @@ fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset, now_ms
         .take_while(|batch| batch.last_offset < bound)
         .peekable();
     let Some(first) = pending.peek() else { return Step::Done };
-    let Some(active) = segments.active.as_mut() else { return Step::Roll(first.base_offset) };
+    let roll_at =
+        |batch: &TailBatch| Step::Roll { base: batch.base_offset, append_ms: batch.append_ms };
+    let Some(active) = segments.active.as_mut() else { return roll_at(first) };
     let mut chunk = Chunk {
         position: active.next_write_position(),
         slices: vec![Bytes::copy_from_slice(&active.last_block)],
@@ -227,12 +239,13 @@ fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset, now_ms
             base_offset: batch.base_offset,
             last_offset: batch.last_offset,
             max_timestamp_ms: batch.max_timestamp_ms,
+            append_ms: batch.append_ms,
             bytes: batch.bytes,
         };
         let empty = chunk.slices.len() == 1;
-        if active.must_roll(&placed, rules, now_ms) {
+        if active.must_roll(&placed, rules) {
             if empty {
-                return Step::Roll(batch.base_offset);
+                return roll_at(batch);
             }
             break;
         }
@@ -298,16 +311,36 @@ async fn allocate_ahead(
     Ok(())
 }
 
-async fn roll(shard: &Rc<Shard>, partition: &Rc<Partition>, base: Offset) -> io::Result<()> {
-    let sealing = partition.segments.borrow().active.is_some();
-    if sealing {
-        let old = active_base(partition);
-        active(partition, |active| active.index.seal());
-        finish_files(shard, partition).await?;
-        shard.files.borrow_mut().close(partition.id, old);
-    }
-    partition.segments.borrow_mut().roll(base, shard.runtime.wall_ms());
+/// Ends the active segment, if there is one.
+async fn seal(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Result<()> {
+    let base = partition.segments.borrow().active.as_ref().map(|active| active.base);
+    let Some(base) = base else { return Ok(()) };
+    active(partition, |active| active.index.seal());
+    finish_files(shard, partition).await?;
+    shard.files.borrow_mut().close(partition.id, base);
+    partition.segments.borrow_mut().seal();
     Ok(())
+}
+
+/// Has the active segment end at `end`, if it does not reach beyond it: writes what is below, and
+/// leaves it to the next batch to start another segment.
+///
+/// # Errors
+/// The failure that took the partition offline, now or before.
+pub async fn seal_at(shard: &Rc<Shard>, partition: &Rc<Partition>, end: Offset) -> io::Result<()> {
+    write_through(shard, partition, end).await?;
+    hold(partition).await;
+    let ends_there = partition.log.borrow().written_end() == end
+        && partition.segments.borrow().active.as_ref().is_some_and(|active| active.base < end);
+    let sealed = match ends_there && partition.is_online() {
+        true => seal(shard, partition).await,
+        false => Ok(()),
+    };
+    release(partition);
+    if let Err(error) = &sealed {
+        shard.take_offline(partition, &format!("its segment cannot be written: {error}"));
+    }
+    sealed
 }
 
 /// Cuts the active segment's files to their length and writes its indexes; nothing is synced.

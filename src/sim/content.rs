@@ -52,9 +52,7 @@ impl Content {
             let within = (at % PAGE_BYTES as u64) as usize;
             let step = (PAGE_BYTES - within).min(kept - done);
             let piece = &bytes[done..done + step];
-            let mut page = self.pages.remove(&number).unwrap_or_else(zero_page);
-            Arc::make_mut(&mut page)[within..within + step].copy_from_slice(piece);
-            self.put_page(number, page);
+            self.write_page(number, within, piece);
             done += step;
         }
     }
@@ -82,8 +80,24 @@ impl Content {
         pages.map(|(number, page)| (number * PAGE_BYTES as u64, &page[..]))
     }
 
+    fn write_page(&mut self, number: u64, within: usize, piece: &[u8]) {
+        let is_zero = *piece == ZEROES[..piece.len()];
+        let Some(page) = self.pages.get_mut(&number) else {
+            if !is_zero {
+                let mut page = zero_page();
+                Arc::make_mut(&mut page)[within..within + piece.len()].copy_from_slice(piece);
+                self.pages.insert(number, page);
+            }
+            return;
+        };
+        Arc::make_mut(page)[within..within + piece.len()].copy_from_slice(piece);
+        if is_zero && **page == ZEROES {
+            self.pages.remove(&number);
+        }
+    }
+
     fn put_page(&mut self, number: u64, page: Arc<[u8; PAGE_BYTES]>) {
-        if *page != [0; PAGE_BYTES] {
+        if *page != ZEROES {
             self.pages.insert(number, page);
         }
     }
@@ -139,9 +153,15 @@ impl Extents {
     }
 }
 
+/// A page of zeroes, to be copied when it is written to.
 fn zero_page() -> Arc<[u8; PAGE_BYTES]> {
-    Arc::new([0; PAGE_BYTES])
+    thread_local! {
+        static SHARED: Arc<[u8; PAGE_BYTES]> = Arc::new(ZEROES);
+    }
+    SHARED.with(Arc::clone)
 }
+
+static ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 /// Unit of sharing between copies, and of disk space.
 pub(super) const PAGE_BYTES: usize = 4096;

@@ -9,6 +9,7 @@
 //! and a write that overlaps another read or write in flight.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -41,6 +42,8 @@ struct Shared {
 
 struct State {
     medium: Medium,
+    /// When files were written last; what was written before a crash counts as written now.
+    modified_ms: BTreeMap<Inode, i64>,
     faults: FaultPlan,
     random: Random,
 }
@@ -121,7 +124,7 @@ impl SimDisk {
     }
 
     fn assemble(core: Rc<Core>, medium: Medium, faults: FaultPlan, random: Random) -> SimDisk {
-        let state = State { medium, faults, random };
+        let state = State { medium, modified_ms: BTreeMap::new(), faults, random };
         SimDisk {
             shared: Rc::new(Shared { core, home: Home::new(), state: RefCell::new(Some(state)) }),
         }
@@ -436,7 +439,9 @@ impl File for SimFile {
             self.assert_writable("write");
             assert_aligned(position, buffer.len() as u64);
             let (inode, durable) = (self.inode, self.mode.durable);
+            let wall_ms = self.disk.shared.core.wall_ms();
             let begin = |state: &mut State, _| {
+                state.modified_ms.insert(inode, wall_ms);
                 let fits = state.fitting(inode, position, buffer.len());
                 let write = match fits {
                     0 => None,
@@ -538,6 +543,16 @@ impl File for SimFile {
         Box::pin(async move {
             let inode = self.inode;
             let finish = move |state: &mut State, (), _| Ok(state.medium.length(inode));
+            self.perform(Operation::List, 0, |_, _| Ok(()), finish).await
+        })
+    }
+
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
+        Box::pin(async move {
+            let (inode, wall_ms) = (self.inode, self.disk.shared.core.wall_ms());
+            let finish = move |state: &mut State, (), _| {
+                Ok(state.modified_ms.get(&inode).copied().unwrap_or(wall_ms))
+            };
             self.perform(Operation::List, 0, |_, _| Ok(()), finish).await
         })
     }

@@ -55,6 +55,8 @@ pub(super) struct Core {
     state: RefCell<State>,
     ready: Arc<Ready>,
     now_ns: Cell<u64>,
+    /// No timed event is due before.
+    next_timed_ns: Cell<u64>,
     wall_base_ms: Cell<i64>,
 }
 
@@ -102,6 +104,7 @@ impl Core {
                 running: AtomicU32::new(NO_SHARD),
             }),
             now_ns: Cell::new(1_000_000_000),
+            next_timed_ns: Cell::new(u64::MAX),
             wall_base_ms: Cell::new(WALL_START_MS),
         })
     }
@@ -185,6 +188,7 @@ impl Core {
         let tie = (state.schedule.next() & !0xffff_ffff) | (state.timed_next & 0xffff_ffff);
         state.timed_next += 1;
         state.timed.insert((at_ns, tie), call);
+        self.next_timed_ns.set(self.next_timed_ns.get().min(at_ns));
     }
 
     /// The result of `compute`, called `delay_ns` from now whether or not the future is polled.
@@ -296,15 +300,22 @@ impl Core {
     }
 
     fn fire_due(&self) {
-        loop {
+        while self.next_timed_ns.get() <= self.now_ns.get() {
             let call = {
                 let mut state = self.state.borrow_mut();
-                match state.timed.first_entry() {
-                    Some(entry) if entry.key().0 <= self.now_ns.get() => entry.remove(),
-                    _ => return,
+                let due = state.timed.first_entry();
+                match due.filter(|entry| entry.key().0 <= self.now_ns.get()) {
+                    Some(entry) => Some(entry.remove()),
+                    None => {
+                        let next = state.timed.first_key_value();
+                        self.next_timed_ns.set(next.map_or(u64::MAX, |(&(at_ns, _), _)| at_ns));
+                        None
+                    }
                 }
             };
-            call();
+            if let Some(call) = call {
+                call();
+            }
         }
     }
 
@@ -313,26 +324,23 @@ impl Core {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let now_ns = self.now_ns.get();
-        state.paused.retain(|_, until_ns| *until_ns > now_ns);
-        let runnable = |round: &[(u64, u16)], paused: &BTreeMap<u16, u64>| -> Vec<usize> {
-            let indexes = round.iter().enumerate();
-            indexes
-                .filter(|(_, (_, shard))| !paused.contains_key(shard))
-                .map(|(index, _)| index)
-                .collect()
-        };
-        let mut candidates = runnable(&state.round, &state.paused);
-        if candidates.is_empty() {
+        if !state.paused.is_empty() {
+            state.paused.retain(|_, until_ns| *until_ns > now_ns);
+        }
+        let mut count = state.runnable_count();
+        if count == 0 {
             for waker in self.ready.take() {
                 waker.queued.store(false, Ordering::Relaxed);
                 state.round.push((waker.id, waker.shard));
             }
-            candidates = runnable(&state.round, &state.paused);
+            count = state.runnable_count();
         }
-        if candidates.is_empty() {
+        if count == 0 {
             return None;
         }
-        let chosen = state.round.swap_remove(candidates[state.schedule.index(candidates.len())]);
+        let nth = state.schedule.index(count);
+        let place = state.place_of_runnable(nth);
+        let chosen = state.round.swap_remove(place);
         // Cores do not advance in lockstep: now and then one stands still for a while.
         if state.pauses && chosen.1 != MAIN_SHARD && state.schedule.chance(1, 200) {
             let until_ns = now_ns.saturating_add(state.schedule.below(300_000));
@@ -362,6 +370,28 @@ impl Core {
     fn charge_turn(&self) {
         let cost_ns = 100 + self.state.borrow_mut().schedule.below(1_900);
         self.now_ns.set(self.now_ns.get().saturating_add(cost_ns));
+    }
+}
+
+impl State {
+    /// How many tasks of the round may run now.
+    fn runnable_count(&self) -> usize {
+        if self.paused.is_empty() {
+            return self.round.len();
+        }
+        let shards = self.round.iter().map(|(_, shard)| shard);
+        shards.filter(|shard| !self.paused.contains_key(shard)).count()
+    }
+
+    /// The place in the round of one of them.
+    fn place_of_runnable(&self, nth: usize) -> usize {
+        if self.paused.is_empty() {
+            return nth;
+        }
+        let tasks = self.round.iter().enumerate();
+        let mut runnable = tasks.filter(|(_, (_, shard))| !self.paused.contains_key(shard));
+        let (place, _) = runnable.nth(nth).expect("invariant: they were counted");
+        place
     }
 }
 

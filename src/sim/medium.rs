@@ -128,7 +128,9 @@ impl Medium {
         let file = self.file(inode);
         assert!(file.open_count > 0, "double close of inode {inode}");
         file.open_count -= 1;
-        self.release_unreachable();
+        if file.open_count == 0 && !self.names.has_name(inode) {
+            self.release_unreachable();
+        }
     }
 
     /// Submits a write; it becomes visible to reads when it ends.

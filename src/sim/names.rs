@@ -142,6 +142,12 @@ impl Names {
         }
     }
 
+    /// Whether readers find an inode in some directory.
+    pub(super) fn has_name(&self, inode: Inode) -> bool {
+        let directories = self.directories.values();
+        directories.flat_map(|directory| directory.current.values()).any(|named| *named == inode)
+    }
+
     /// Inodes that readers can reach by name, `root` included.
     pub(super) fn reachable(&self, root: Inode) -> BTreeSet<Inode> {
         self.walk(root, |directory| directory.current.values().copied().collect())

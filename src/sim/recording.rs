@@ -389,6 +389,10 @@ impl File for RecordingFile {
         self.inner.length()
     }
 
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
+        self.inner.modified_ms()
+    }
+
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async move {
             self.closed.set(true);

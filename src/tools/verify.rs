@@ -34,7 +34,8 @@ pub async fn verify(
 ) -> io::Result<Vec<Finding>> {
     let mut verify = Verify { disk, data_dir, findings: Vec::new() };
     verify.format().await;
-    let topics = verify.catalog().await;
+    let mut topics = verify.catalog().await;
+    verify.cleaned(&mut topics).await;
     let rows = verify.journal(kernel_boot_id).await;
     verify.partitions(&topics, rows).await?;
     verify.crashes().await;
@@ -46,8 +47,22 @@ pub async fn verify(
 struct Topics {
     names: BTreeMap<TopicId, String>,
     deleted: BTreeSet<TopicId>,
+    /// Names of those that were compacted once, if only by their configuration.
+    compacted: BTreeSet<String>,
     /// The catalog could not be read: nothing can be said of a topic that is not in it.
     unknown: bool,
+}
+
+impl Topics {
+    fn note_policy(&mut self, name: &str, policy: Option<&String>) {
+        if policy.is_some_and(|policy| policy.split(',').any(|one| one.trim() == "compact")) {
+            self.compacted.insert(name.to_owned());
+        }
+    }
+
+    fn are_compacted(&self, id: TopicId) -> bool {
+        self.names.get(&id).is_some_and(|name| self.compacted.contains(name))
+    }
 }
 
 /// What the images say, and whether all of them could be read.
@@ -100,8 +115,14 @@ impl Verify<'_> {
         let mut topics = Topics::default();
         for record in stored.groups.iter().flatten() {
             match record {
-                Record::TopicCreated { name, id, .. } => {
+                Record::TopicCreated { name, id, overrides, .. } => {
                     topics.names.insert(*id, name.clone());
+                    topics.note_policy(name, overrides.get(POLICY));
+                }
+                Record::ConfigSet { resource_type: 2, resource_name, key, value }
+                    if key == POLICY =>
+                {
+                    topics.note_policy(resource_name, value.as_ref());
                 }
                 Record::TombstoneKept { id, name, .. } => {
                     topics.names.insert(*id, name.clone());
@@ -125,6 +146,16 @@ impl Verify<'_> {
             self.note(CATALOG, &format!("torn tail: {torn} bytes that were never acknowledged"));
         }
         topics
+    }
+
+    /// Notes the topics that were compacted, whatever their configuration says now.
+    async fn cleaned(&self, topics: &mut Topics) {
+        let path = layout::topics_directory(self.data_dir).join(layout::CLEANER_OFFSET_CHECKPOINT);
+        let content = self.disk.read(&path).await.unwrap_or_default();
+        let lines = String::from_utf8_lossy(&content).into_owned();
+        // Version and count come first.
+        let names = lines.lines().skip(2).filter_map(|line| line.split(' ').next());
+        topics.compacted.extend(names.map(str::to_owned));
     }
 
     /// Checks images and rings, and hands on what the images say.
@@ -175,6 +206,10 @@ impl Verify<'_> {
         for entry in entries {
             let mut parts = entry.path.iter();
             let Some(directory) = parts.next().map(PathBuf::from) else { continue };
+            let name = directory.to_string_lossy();
+            if name.starts_with(layout::CLEANER_OFFSET_CHECKPOINT) {
+                continue;
+            }
             let inside = directories.entry(directory).or_default();
             if parts.next().is_some() {
                 inside.push(entry);
@@ -200,7 +235,9 @@ impl Verify<'_> {
                 self.problem(&what, "the checkpoint image that vouches for it cannot be read");
             } else {
                 let files = partition_files(root.join(&directory), &entries);
-                let findings = verify_partition(self.disk, &what, &files, row.as_ref()).await;
+                let compacted = topics.are_compacted(tp.topic);
+                let findings =
+                    verify_partition(self.disk, &what, &files, row.as_ref(), compacted).await;
                 self.findings.extend(findings);
             }
         }
@@ -263,3 +300,6 @@ fn partition_files(path: PathBuf, entries: &[DirectoryEntry]) -> PartitionFiles 
 }
 
 const CATALOG: &str = "catalog";
+
+/// The configuration that has records compacted away.
+const POLICY: &str = "cleanup.policy";

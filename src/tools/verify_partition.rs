@@ -1,8 +1,8 @@
 //! The check of one partition's segments against what its checkpoint image vouches for.
 //!
 //! Owns the walk over its batches from the first segment to the synced end: every checksum right,
-//! every offset there once, every index entry at a batch, every aborted transaction in the index of
-//! them. What lies beyond the synced end is not
+//! every offset there once (at most once, where records are compacted away), every index entry at a
+//! batch, every aborted transaction in the index of them. What lies beyond the synced end is not
 //! looked at: a start never trusts it and takes it from the journal again.
 
 use std::collections::BTreeMap;
@@ -32,15 +32,18 @@ pub struct PartitionFiles {
     pub others: Vec<String>,
 }
 
-/// Checks a partition, called `what` in the lines; `row` is `None` if no image knows it.
+/// Checks a partition, called `what` in the lines; `row` is `None` if no image knows it. Of one
+/// that is `compacted` offsets may be missing.
 pub async fn verify_partition(
     disk: &Rc<dyn Disk>,
     what: &str,
     files: &PartitionFiles,
     row: Option<&PartitionRow>,
+    compacted: bool,
 ) -> Vec<Finding> {
     let producers = Producers::new(i64::MAX);
-    let mut check = Check { disk, what, files, findings: Vec::new(), batches: 0, producers };
+    let findings = Vec::new();
+    let mut check = Check { disk, what, files, compacted, findings, batches: 0, producers };
     for name in &files.others {
         check.note(&format!("{name} is no file of the broker and is left alone"));
     }
@@ -55,6 +58,8 @@ struct Check<'a> {
     disk: &'a Rc<dyn Disk>,
     what: &'a str,
     files: &'a PartitionFiles,
+    /// Offsets may be missing.
+    compacted: bool,
     findings: Vec<Finding>,
     batches: u64,
     /// What the batches so far show of transactions.
@@ -106,7 +111,7 @@ impl Check<'_> {
         }
         let mut next = bases[0];
         for &base in &bases {
-            if base != next {
+            if self.is_out_of_place(base, next) {
                 self.problem(&format!("offsets {next} to {base} are missing between segments"));
             }
             let vouched = self.vouched(row, base);
@@ -130,6 +135,11 @@ impl Check<'_> {
                 row.synced_end
             ));
         }
+    }
+
+    /// Whether a batch or segment must not begin at `base`, since `next` was to follow.
+    fn is_out_of_place(&self, base: Offset, next: Offset) -> bool {
+        base < next || (base > next && !self.compacted)
     }
 
     /// All of a complete segment; of the last one only what was synced.
@@ -198,7 +208,7 @@ impl Check<'_> {
                     }
                 }
             };
-            if header.base_offset != next {
+            if self.is_out_of_place(header.base_offset, next) {
                 let found = header.base_offset;
                 self.problem(&format!("{name} byte {position}: offset {found}, not {next}"));
             }
@@ -250,6 +260,10 @@ impl Check<'_> {
                     "{name} lacks the transaction of producer {producer} that was aborted at {last}"
                 ));
             }
+        }
+        if self.compacted {
+            // An entry outlives its records by one pass.
+            return Ok(());
         }
         let oldest = self.files.files.keys().next().map_or(vouched.base, |(base, _)| *base);
         for entry in index.entries().iter().filter(|entry| entry.first_offset >= oldest) {

@@ -11,12 +11,12 @@ use kafka_protocol::messages::{
     AlterUserScramCredentialsResponse, ApiVersionsResponse, ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatResponse, CreateAclsResponse, CreateDelegationTokenResponse,
     CreatePartitionsResponse, CreateTopicsResponse, DeleteAclsResponse, DeleteGroupsResponse,
-    DeleteTopicsResponse, DescribeAclsResponse, DescribeClientQuotasResponse,
-    DescribeClusterResponse, DescribeConfigsResponse, DescribeDelegationTokenResponse,
-    DescribeGroupsResponse, DescribeLogDirsResponse, DescribeProducersResponse,
-    DescribeQuorumResponse, DescribeTopicPartitionsResponse, DescribeTransactionsResponse,
-    DescribeUserScramCredentialsResponse, ElectLeadersResponse, EndTxnResponse,
-    ExpireDelegationTokenResponse, FindCoordinatorResponse, HeartbeatResponse,
+    DeleteRecordsResponse, DeleteTopicsResponse, DescribeAclsResponse,
+    DescribeClientQuotasResponse, DescribeClusterResponse, DescribeConfigsResponse,
+    DescribeDelegationTokenResponse, DescribeGroupsResponse, DescribeLogDirsResponse,
+    DescribeProducersResponse, DescribeQuorumResponse, DescribeTopicPartitionsResponse,
+    DescribeTransactionsResponse, DescribeUserScramCredentialsResponse, ElectLeadersResponse,
+    EndTxnResponse, ExpireDelegationTokenResponse, FindCoordinatorResponse, HeartbeatResponse,
     IncrementalAlterConfigsResponse, InitProducerIdResponse, JoinGroupResponse, LeaveGroupResponse,
     ListConfigResourcesResponse, ListGroupsResponse, ListOffsetsResponse,
     ListPartitionReassignmentsResponse, ListTransactionsResponse, MetadataResponse,
@@ -121,6 +121,7 @@ coded! {
     CreateTopicsResponse { topics [ error_code ] }
     DeleteAclsResponse { filter_results [ error_code ] }
     DeleteGroupsResponse { results [ error_code ] }
+    DeleteRecordsResponse { topics [ partitions [ error_code ] ] }
     DeleteTopicsResponse { responses [ error_code ] }
     DescribeAclsResponse { error_code }
     DescribeClientQuotasResponse { error_code }

@@ -32,6 +32,7 @@ pub fn shape_of(api: Api) -> &'static Shape {
         Api::ApiVersions => &API_VERSIONS,
         Api::CreateTopics => &CREATE_TOPICS,
         Api::DeleteTopics => &DELETE_TOPICS,
+        Api::DeleteRecords => &DELETE_RECORDS,
         Api::InitProducerId => &INIT_PRODUCER_ID,
         Api::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
         Api::AddPartitionsToTxn => &ADD_PARTITIONS_TO_TXN,
@@ -284,6 +285,21 @@ static DELETE_TOPICS: Shape = Shape {
         INT32,                       // timeout
     ]),
     flexible_from: 4,
+    elements_max: REQUEST_ELEMENTS_MAX,
+};
+
+static DELETE_RECORDS: Shape = Shape {
+    body: structure(&[
+        array(&Kind::Nested(&structure(&[
+            text(), // topic name
+            array(&Kind::Nested(&structure(&[
+                INT32, // partition
+                INT64, // first offset to keep
+            ]))),
+        ]))),
+        INT32, // timeout
+    ]),
+    flexible_from: 2,
     elements_max: REQUEST_ELEMENTS_MAX,
 };
 

@@ -48,16 +48,31 @@ class Bench:
     def table(self, main_class, *arguments, timeout_seconds=60):
         """One of Kafka's tools that print a table, in the resident JVM, which is quicker; the rows
         as dictionaries, the exit code, and everything that it printed."""
+        code, printed = self.resident_tool(main_class, *arguments, timeout_seconds=timeout_seconds)
+        lines = [[cell.strip() for cell in line.split("\t")] for line in printed if "\t" in line]
+        rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+        for row in rows:
+            del row[""]  # Every line ends with a tab.
+        return rows, code, "\n".join(printed)
+
+    def resident_tool(self, main_class, *arguments, timeout_seconds=60):
+        """One of Kafka's tools in the resident JVM: the exit code and the lines that it printed."""
         words = ["tool", main_class, "--bootstrap-server", self.peer.bootstrap, *arguments]
         text = self.java_clients.call(words, timeout_seconds, self.log_path)
         *printed, last = text.splitlines()
         with open(self.log_path, "a", encoding="utf-8") as log:
             log.write(text)
-        lines = [[cell.strip() for cell in line.split("\t")] for line in printed if "\t" in line]
-        rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-        for row in rows:
-            del row[""]  # Every line ends with a tab.
-        return rows, int(last.removeprefix("exit ")), "\n".join(printed)
+        return int(last.removeprefix("exit ")), printed
+
+    def check_topic(self, topic, partitions, cleanup_policy):
+        """A topic that a client has made for itself."""
+        tool = "org.apache.kafka.tools.TopicCommand"
+        code, printed = self.resident_tool(tool, "--describe", "--topic", topic)
+        records.same(topic, "exit of its description", 0, code)
+        head = printed[0].split("\t")
+        records.same(topic, "partitions", True, f"PartitionCount: {partitions}" in head)
+        setting = f"cleanup.policy={cleanup_policy}"
+        records.same(topic, setting, True, setting in head[-1].removeprefix("Configs: ").split(","))
 
     def command_first(self, main_class, word, *arguments, timeout_seconds=60, check=True):
         """A tool whose own command comes before --bootstrap-server."""
@@ -94,6 +109,17 @@ class Bench:
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += [f"-Dorg.slf4j.simpleLogger.log.{name}=trace" for name in logged]
         return self._run([*command, "-cp", class_path, main_class, *arguments], timeout_seconds)
+
+    def start_java(self, main_class, arguments, output, levels):
+        """A long-running class, of Kafka or of the suite's own, with `arguments`;
+        `levels` by logger. What it prints goes to `output`."""
+        class_path = peer_cache.kafka_class_path()
+        class_path = f"{peer_cache.java_classes(class_path)}:{class_path}"
+        command = kafka_peer.java(class_path, main_class, heap="256m")
+        place = command.index("-cp")
+        levels = [f"-Dorg.slf4j.simpleLogger.log.{name}={level}" for name, level in levels.items()]
+        command[place:place] = [*levels, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        return processes.start([*command, *arguments], output, output)
 
     def confluent_transactions(self, *arguments):
         """confluent_transactions.py; as a `Finished`."""

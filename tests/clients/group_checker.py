@@ -3,26 +3,20 @@
 Owns: the rules. A line is a JSON object with an `event` and `ns` of CLOCK_MONOTONIC, which all
 processes of a machine share: produced (p, o); of a member assigned, revoked, lost (p: a list),
 record (p, o), commit (asked, offsets: by partition), closed; of one outside the group
-committed (asked, offsets); of the one who kills: killed (member).
+committed (asked, offsets); of the one who kills: killed (member), and away (since), when the broker
+was.
 Proves: every record that was acknowledged was read by the group; only its owner read a partition,
 and no partition had two owners at one time (ownership ends with `revoked`, `lost` or `killed`);
 committed offsets never go back, and nothing is committed that nobody has read.
+What a session is too short for: an owner whose session ran out while the broker was away does not
+know of its successor before it asks. Until it says `lost` it may go on to read, and not commit.
 Must never: take a count for a proof, or pass over a line that it does not know.
 """
-
-import json
 
 from records import Mismatch
 
 
-def read(path):
-    """Lines of a file. A killed process may leave its last one half written."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    whole = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-
-
-def check(lines, ends_everywhere=True):
+def check(lines, session_seconds, ends_everywhere=True):
     """Raises `Mismatch` at the first rule that is broken; counts for the report. With
     `ends_everywhere` the last committed offsets have to be the ends of the partitions."""
     lines = sorted(lines, key=lambda line: line["ns"])
@@ -30,7 +24,7 @@ def check(lines, ends_everywhere=True):
     if unknown:
         raise Mismatch(f"lines of an unknown kind: {sorted(unknown)}")
     produced = check_everything_read(lines)
-    moves = check_one_owner(lines)
+    moves = check_one_owner(lines, session_seconds)
     commits = check_commits(lines, produced, ends_everywhere)
     counts = {"records": sum(len(offsets) for offsets in produced.values())}
     counts.update({"moves": moves, "commits": commits})
@@ -59,22 +53,26 @@ def check_everything_read(lines):
     return produced
 
 
-def check_one_owner(lines):
+def check_one_owner(lines, session_seconds):
     """No partition with two owners, no record read by another; how often one was assigned."""
-    owners, moves = {}, 0
+    owners, moves, outlived = {}, 0, set()
     for line, member in ((line, line.get("member")) for line in lines):
         if line["event"] == "assigned":
             for place in line["p"]:
                 if place in owners:
-                    raise Mismatch(
-                        f"partition {place} was assigned to {member} at {line['ns']} and was "
-                        f"{owners[place]}'s"
-                    )
+                    if not session_was_over(lines, session_seconds, owners[place], place, line):
+                        raise Mismatch(
+                            f"partition {place} was assigned to {member} at {line['ns']} and was "
+                            f"{owners[place]}'s"
+                        )
+                    outlived.add((owners[place], place))
                 owners[place] = member
                 moves += 1
         elif line["event"] in ("revoked", "lost"):
             for place in line["p"]:
-                if owners.pop(place, None) != member:
+                if (member, place) in outlived:
+                    outlived.remove((member, place))
+                elif owners.pop(place, None) != member:
                     raise Mismatch(f"{member} gave up partition {place}, which was not its own")
         elif line["event"] in ("killed", "closed"):
             left = [place for place, owner in owners.items() if owner == member]
@@ -83,13 +81,39 @@ def check_one_owner(lines):
             for place in left:
                 del owners[place]
         elif line["event"] == "record" and owners.get(line["p"]) != member:
-            raise Mismatch(
-                f"{member} read partition {line['p']} offset {line['o']} at {line['ns']}, which "
-                f"was {owners.get(line['p'], 'nobody')}'s"
-            )
+            if (member, line["p"]) not in outlived:
+                raise Mismatch(
+                    f"{member} read partition {line['p']} offset {line['o']} at {line['ns']}, "
+                    f"which was {owners.get(line['p'], 'nobody')}'s"
+                )
     if not moves:
         raise Mismatch("nothing was ever assigned")
     return moves
+
+
+def session_was_over(lines, session_seconds, owner, place, taken):
+    """Whether the owner's session ran out while the broker was away, and all that it does after
+    somebody else has got its partition is to read until it hears of it."""
+    before = [line for line in lines if line["ns"] <= taken["ns"]]
+    own = [line for line in before if line.get("member") == owner and line["event"] == "assigned"]
+    since = max(line["ns"] for line in own if place in line["p"])
+    long_enough = session_seconds * 1e9
+    if not any(
+        line["event"] == "away" and line["since"] > since
+        and line["ns"] - line["since"] >= long_enough
+        for line in before
+    ):
+        return False
+    for line in lines[len(before) :]:
+        if line.get("member") != owner:
+            continue
+        if line["event"] == "commit" and place in offsets_of(line):
+            return False
+        if line["event"] in ("assigned", "revoked", "lost") and place in line["p"]:
+            return line["event"] == "lost"
+        if line["event"] in ("killed", "closed"):
+            return line["event"] == "killed"
+    return False
 
 
 def check_commits(lines, produced, ends_everywhere):
@@ -135,4 +159,4 @@ def offsets_of(line):
 
 
 KNOWN = {"produced", "assigned", "revoked", "lost", "record", "commit", "commit_failed"}
-KNOWN |= {"started", "committed", "killed", "closed", "error"}
+KNOWN |= {"started", "committed", "killed", "closed", "error", "away"}

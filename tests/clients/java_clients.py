@@ -48,7 +48,10 @@ class JavaClients:
         class_path = peer_cache.kafka_class_path()
         classes = peer_cache.java_classes(class_path)
         command = ["java", "-Xmx1g", "-XX:+UseSerialGC"]
+        # Not to standard error, which belongs to the tool that runs: TransactionsCommand leaves
+        # its client open, and that one's warnings about a stopped broker would be in the answer.
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += [f"-Dorg.slf4j.simpleLogger.logFile={self.scratch / 'java-clients-slf4j.log'}"]
         command += ["-cp", f"{classes}:{class_path}", "Records", "serve"]
         with open(self.scratch / "java-clients.log", "ab") as log:
             self.child = subprocess.Popen(

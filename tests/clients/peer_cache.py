@@ -1,8 +1,8 @@
 """Where the real programs live, and how they get there.
 
-Owns: a cache directory outside the work tree with Apache Kafka's jars (Maven), a Python
-environment with confluent-kafka (pip), kafkajs (npm), a program over franz-go (go) and kcat from
-the system's packages (apt).
+Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect and Streams among
+them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
+kafkajs (npm), programs over franz-go (go) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -19,6 +19,8 @@ import processes
 
 KAFKA_VERSION = "4.3.1"
 CONFLUENT_KAFKA_VERSION = "2.16.1"
+AIOKAFKA_VERSION = "0.14.0"
+KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
 FRANZ_GO_VERSION = "1.22.3"
@@ -46,14 +48,16 @@ def one_at_a_time(install):
 @one_at_a_time
 def kafka_class_path():
     """Installs Apache Kafka if needed; the JVM class path of its jars."""
-    home = root() / f"kafka-{KAFKA_VERSION}"
+    # Each list of jars has a directory of its own: other checkouts may be running theirs.
+    stamp = hashlib.sha256(POM.encode()).hexdigest()
+    home = root() / f"kafka-{KAFKA_VERSION}-{stamp[:8]}"
     libs = home / "libs"
-    if install_needed(home, KAFKA_VERSION + SLF4J_VERSION):
+    if install_needed(home, stamp):
         need("java")
         (home / "pom.xml").write_text(POM)
         command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]
         step(need("mvn"), command[1:] + [f"-DoutputDirectory={libs}"], cwd=home)
-        installed(home, KAFKA_VERSION + SLF4J_VERSION)
+        installed(home, stamp)
     return f"{libs}/*"
 
 
@@ -71,15 +75,30 @@ def java_classes(class_path):
     return home
 
 
-@one_at_a_time
 def python_with_confluent_kafka():
-    """Installs confluent-kafka into an environment of its own; the path of its interpreter."""
-    home = root() / "python"
+    """The interpreter of an environment with confluent-kafka."""
+    return python_with("python", "confluent-kafka", CONFLUENT_KAFKA_VERSION)
+
+
+def python_with_aiokafka():
+    """The interpreter of an environment with aiokafka."""
+    return python_with("python-aiokafka", "aiokafka", AIOKAFKA_VERSION)
+
+
+def python_with_kafka_python():
+    """The interpreter of an environment with kafka-python."""
+    return python_with("python-kafka-python", "kafka-python", KAFKA_PYTHON_VERSION)
+
+
+@one_at_a_time
+def python_with(name, distribution, version):
+    """Installs a client into an environment of its own; the path of its interpreter."""
+    home = root() / name
     python = home / "bin" / "python"
-    if install_needed(home, CONFLUENT_KAFKA_VERSION):
+    if install_needed(home, version):
         step(need("python3"), ["-m", "venv", str(home)])
-        step(python, ["-m", "pip", "install", "-q", f"confluent-kafka=={CONFLUENT_KAFKA_VERSION}"])
-        installed(home, CONFLUENT_KAFKA_VERSION)
+        step(python, ["-m", "pip", "install", "-q", f"{distribution}=={version}"])
+        installed(home, version)
     return python
 
 
@@ -105,11 +124,11 @@ def franz_program(source):
         # The newer tool chain that a module may ask for cannot be had everywhere.
         quiet = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
         shutil.copy(source, home / "main.go")
-        step(go, ["mod", "init", "transactions"], cwd=home, env=quiet)
+        step(go, ["mod", "init", "program"], cwd=home, env=quiet)
         step(go, ["get", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}"], cwd=home, env=quiet)
-        step(go, ["build", "-o", "transactions", "."], cwd=home, env=quiet)
+        step(go, ["build", "-o", source.stem, "."], cwd=home, env=quiet)
         installed(home, stamp)
-    return home / "transactions"
+    return home / source.stem
 
 
 @one_at_a_time
@@ -170,6 +189,14 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{KAFKA_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>
+      <version>{KAFKA_VERSION}</version><classifier>test</classifier></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-api</artifactId>
       <version>{SLF4J_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>

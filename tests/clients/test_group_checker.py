@@ -33,6 +33,15 @@ def life():
     ]
 
 
+def outlived(away=(12.5, 14.5), ended="lost", extra=()):
+    """A's session runs out while the broker is away; B has the partition before A hears of it."""
+    since, ns = away
+    lines = [line for line in life() if line["ns"] not in (13, 14, 20, 21)]
+    lines += [{"event": "away", "ns": ns, "since": since}]
+    lines += [{"event": "record", "ns": 30.2, "member": "A", "p": 0, "o": 2}]
+    return lines + [{"event": ended, "ns": 30.4, "member": "A", "p": [0]}, *extra]
+
+
 def without(ns):
     """The same life with one line less."""
     return [line for line in life() if line["ns"] != ns]
@@ -49,17 +58,17 @@ class Checker(unittest.TestCase):
     def refused(self, lines, reason):
         """The checker says no, and why."""
         with self.assertRaisesRegex(Mismatch, reason):
-            group_checker.check(lines)
+            group_checker.check(lines, SESSION_SECONDS)
 
     def test_a_good_life_passes(self):
-        counts = group_checker.check(life())
+        counts = group_checker.check(life(), SESSION_SECONDS)
         self.assertEqual((3, 2, 2), (counts["records"], counts["moves"], counts["commits"]))
 
     def test_reading_again_after_a_crash_is_no_fault(self):
         killed = [{"event": "killed", "ns": 20, "member": "A"}]
         again = [{"event": "record", "ns": 30.5, "member": "B", "p": 0, "o": 1}]
         lines = [line for line in life() if line["ns"] not in (20, 21)]
-        group_checker.check(lines + killed + again)
+        group_checker.check(lines + killed + again, SESSION_SECONDS)
 
     def test_a_record_that_nobody_read(self):
         self.refused(without(31), r"never read, the first is \(0, 2\)")
@@ -73,6 +82,25 @@ class Checker(unittest.TestCase):
     def test_an_owner_that_was_not_killed_yet(self):
         lines = [line for line in life() if line["ns"] not in (20, 21)]
         self.refused(lines + [{"event": "killed", "ns": 30.5, "member": "A"}], "was A's")
+
+    def test_a_session_that_was_over_before_its_owner_could_know(self):
+        self.assertEqual(2, group_checker.check(outlived(), SESSION_SECONDS)["moves"])
+        killed = [line for line in outlived() if line["event"] != "lost"]
+        killed += [{"event": "killed", "ns": 30.4, "member": "A"}]
+        group_checker.check(killed, SESSION_SECONDS)
+
+    def test_a_session_that_was_not_over(self):
+        for lines in (
+            outlived(away=(12.5, 13.5)),
+            outlived(away=(5, 9)),
+            outlived(away=(29, 31)),
+            outlived(ended="revoked"),
+            [line for line in outlived() if line["event"] != "away"],
+            [line for line in outlived() if line["event"] != "lost"],
+            outlived(extra=[{**life()[11], "ns": 30.3, "asked": 30.3, "member": "A"}]),
+        ):
+            with self.assertRaisesRegex(Mismatch, "assigned to B at 30 and was A's"):
+                group_checker.check(lines, SESSION_SECONDS)
 
     def test_a_record_after_revocation(self):
         self.refused(changed(12, ns=20.5), "which was nobody's")
@@ -99,7 +127,7 @@ class Checker(unittest.TestCase):
     def test_an_answer_while_a_commit_is_on_its_way_may_be_either(self):
         for offset in (2, 3):
             early = {"event": "committed", "ns": 32.8, "asked": 32.5, "offsets": {"0": offset}}
-            group_checker.check(life() + [early])
+            group_checker.check(life() + [early], SESSION_SECONDS)
 
     def test_a_commit_of_what_nobody_read(self):
         self.refused(changed(14, offsets={"0": 3}), "3 committed, read to")
@@ -110,6 +138,8 @@ class Checker(unittest.TestCase):
     def test_an_unknown_line(self):
         self.refused(life() + [{"event": "hello", "ns": 1}], "unknown kind")
 
+
+SESSION_SECONDS = 2e-9
 
 if __name__ == "__main__":
     unittest.main()

@@ -15,5 +15,6 @@ mod full_disk;
 mod ledger;
 mod load;
 mod random;
+mod retention;
 mod rounds;
 mod starts;

@@ -57,6 +57,23 @@ pub fn within<T>(most: usize, what: &str, work: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Does `work`; what it leaves behind in bytes, and its value.
+pub fn kept<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.with(Cell::get);
+    let value = work();
+    let kept = LIVE.with(Cell::get) - before;
+    (value, kept.cast_unsigned())
+}
+
+#[test]
+fn what_stays_is_measured() {
+    let (stays, bytes) = kept(|| {
+        drop(vec![0_u8; 9_000]);
+        vec![0_u8; 700]
+    });
+    assert_eq!((stays.len(), bytes), (700, 700));
+}
+
 #[test]
 fn the_peak_is_measured() {
     let kept = within(10_100, "two at once", || {

@@ -141,6 +141,10 @@ impl File for Held {
         Box::pin(async { Ok(self.0.len() as u64) })
     }
 
+    fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async { Ok(()) })
     }

@@ -14,6 +14,7 @@ mod allocation;
 mod batches;
 mod coordinator;
 mod files;
+mod group_memory;
 mod journal;
 mod sample;
 mod wire;

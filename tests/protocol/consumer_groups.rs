@@ -23,7 +23,7 @@ in_every_mode!(
     commits_need_the_members_epoch,
 );
 
-fn beat(group: &str, member: &str, epoch: i32) -> ConsumerGroupHeartbeatRequest {
+pub fn beat(group: &str, member: &str, epoch: i32) -> ConsumerGroupHeartbeatRequest {
     ConsumerGroupHeartbeatRequest::default()
         .with_group_id(GroupId(text(group)))
         .with_member_id(text(member))
@@ -32,7 +32,7 @@ fn beat(group: &str, member: &str, epoch: i32) -> ConsumerGroupHeartbeatRequest 
         .with_topic_partitions(None)
 }
 
-fn join(group: &str, member: &str, topics: &[&Topic]) -> ConsumerGroupHeartbeatRequest {
+pub fn join(group: &str, member: &str, topics: &[&Topic]) -> ConsumerGroupHeartbeatRequest {
     beat(group, member, 0)
         .with_rebalance_timeout_ms(30_000)
         .with_subscribed_topic_names(Some(topics.iter().map(|topic| topic.wire_name()).collect()))
@@ -52,7 +52,7 @@ fn owning(
 }
 
 /// Partitions of the only topic in the assignment; `None` for no assignment.
-fn assigned(response: &ConsumerGroupHeartbeatResponse) -> Option<Vec<i32>> {
+pub fn assigned(response: &ConsumerGroupHeartbeatResponse) -> Option<Vec<i32>> {
     assert_eq!((response.error_code, response.throttle_time_ms), (0, 0), "{response:?}");
     let topics = &response.assignment.as_ref()?.topic_partitions;
     assert!(topics.len() <= 1);
@@ -60,7 +60,12 @@ fn assigned(response: &ConsumerGroupHeartbeatResponse) -> Option<Vec<i32>> {
 }
 
 /// Sends heartbeats of a member until one is answered with an assignment; its epoch and that.
-fn until_assigned(client: &mut Client, group: &str, member: &str, epoch: i32) -> (i32, Vec<i32>) {
+pub fn until_assigned(
+    client: &mut Client,
+    group: &str,
+    member: &str,
+    epoch: i32,
+) -> (i32, Vec<i32>) {
     let mut epoch = epoch;
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {

@@ -7,6 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::InitProducerIdRequest;
+use ringlog::limits::{
+    CONCURRENT_TRANSACTIONS_RETRY_MS_MAX, METRICS_GROUP_OFFSETS_MAX, SLOW_LINES_MAX,
+};
 use rustix::process::Signal;
 
 use crate::calls::{append, fetch, outcome};
@@ -16,6 +19,7 @@ use crate::support::broker::Broker;
 use crate::support::client::Client;
 use crate::support::requests::{self, Topic, init_producer_id};
 use crate::support::transactions::{Identity, Marker, transactional_id, write_markers};
+use crate::support::{groups, offsets};
 use crate::transactions::{Id, begin, end, ended, init, producer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -168,7 +172,7 @@ fn produce_and_fetch(cluster: &Cluster, topic: &Topic) -> u64 {
     let data = fetch(&mut client, 18, topic, 1, 0);
     assert_eq!(fetch(&mut client, 18, topic, 1, 99).error_code, 1);
     let batches = [&plain, &idempotent(0, 0), &idempotent(1, 0)];
-    let bytes = batches.iter().map(|batch| batch.encode().len()).sum();
+    let bytes = batches.iter().map(|batch| batch.encode().len()).sum::<usize>();
     assert_eq!(data.records.expect("records").len(), bytes);
     bytes as u64
 }
@@ -300,6 +304,73 @@ fn transactions_are_counted_by_how_they_end() {
     assert!(scrape.value("ringlog_transaction_holds_total") >= 1.0, "the fenced one had to wait");
 }
 
+/// Decides the end of a transaction whose marker is refused for good, so that it is never complete.
+fn never_ends(client: &mut Client, topic: &Topic, id: &str, who: Id) {
+    let newer = Marker {
+        producer: Identity { id: who.0, epoch: who.1 },
+        commit: false,
+        coordinator_epoch: 1_000,
+        topic: &topic.name,
+        partition: 0,
+    };
+    let marked = client.call(1, &write_markers(&[newer]));
+    assert_eq!(marked.markers[0].topics[0].partitions[0].error_code, 0);
+    assert_eq!(end(client, 5, id, who, true).0, 0, "decided, though never complete");
+}
+
+#[test]
+fn slow_requests_beyond_the_bound_are_counted_and_not_written_about() {
+    let settings = ["--set", "slow_request_ms=300", "--set", "txn_pending_hold_ms=400"];
+    let cluster = start(PER_CORE_1, &settings);
+    let topic = cluster.topic("slow", 1);
+    let (id, mut client) = producer(&cluster, "slow");
+    let who = begin(&mut client, &id);
+    write(&cluster, &topic, &id, who);
+    never_ends(&mut client, &topic, &id, who);
+    let lines = || cluster.broker.stderr().matches("slow request: InitProducerId").count();
+    let slow = |count: usize| {
+        let mut clients: Vec<Client> = (0..count).map(|_| cluster.connect_to(0)).collect();
+        let request = init_producer_id(Some(&id));
+        let sent: Vec<_> = clients.iter_mut().map(|client| client.send(5, &request)).collect();
+        for (client, sent) in clients.iter_mut().zip(sent) {
+            assert_eq!(client.receive(sent).error_code, 51);
+        }
+    };
+    let limit = "ringlog_limit_reached_total{limit=\"slow_lines\"}";
+    let most = SLOW_LINES_MAX as usize;
+    Scrape::of(&cluster).is(limit, 0);
+    slow(most + 3);
+    let deadline = Instant::now() + PATIENCE;
+    while lines() < most || Scrape::of(&cluster).value(limit) < 3.0 {
+        assert!(Instant::now() < deadline, "{}", cluster.broker.stderr());
+    }
+    assert_eq!(lines(), most);
+    Scrape::of(&cluster).is(limit, 3);
+}
+
+#[test]
+fn without_holds_a_batch_waits_for_the_transaction_before_so_long_only() {
+    let cluster = start(PER_CORE_1, &["--set", "txn_pending_hold_ms=0"]);
+    let topic = cluster.topic("waits", 1);
+    let (id, mut client) = producer(&cluster, "waits");
+    let who = begin(&mut client, &id);
+    write(&cluster, &topic, &id, who);
+    never_ends(&mut client, &topic, &id, who);
+    let limit = "ringlog_limit_reached_total{limit=\"concurrent_transactions_retry\"}";
+    Scrape::of(&cluster).is(limit, 0);
+    // The next transaction's first batch, by the epoch that the end has given.
+    let batch = Batch::of_values(["b"]).with_producer(who.0, who.1 + 1, 0).transactional();
+    let request = requests::produce(13, &topic, 0, -1, batch.encode())
+        .with_transactional_id(Some(transactional_id(&id)));
+    let began = Instant::now();
+    let response = cluster.at(&topic, 0).call(13, &request);
+    let took = began.elapsed();
+    assert_eq!(response.responses[0].partition_responses[0].error_code, 51);
+    let most = Duration::from_millis(CONCURRENT_TRANSACTIONS_RETRY_MS_MAX);
+    assert!(took >= most && took < most + Duration::from_secs(5), "{took:?}");
+    Scrape::of(&cluster).is(limit, 1);
+}
+
 /// A transaction whose marker is refused for good never ends, so that whoever wants to begin the
 /// next one is held for as long as anybody is.
 #[test]
@@ -310,16 +381,7 @@ fn a_slow_request_is_told_with_the_stage_to_blame() {
     let (id, mut client) = producer(&cluster, "slow");
     let who = begin(&mut client, &id);
     write(&cluster, &topic, &id, who);
-    let newer = Marker {
-        producer: Identity { id: who.0, epoch: who.1 },
-        commit: false,
-        coordinator_epoch: 1_000,
-        topic: &topic.name,
-        partition: 0,
-    };
-    let marked = client.call(1, &write_markers(&[newer]));
-    assert_eq!(marked.markers[0].topics[0].partitions[0].error_code, 0);
-    assert_eq!(end(&mut client, 5, &id, who, true).0, 0, "decided, though never complete");
+    never_ends(&mut client, &topic, &id, who);
     assert_eq!(init(&mut client, 5, &id, None).0, 51);
     let told = || {
         let stderr = cluster.broker.stderr();
@@ -407,4 +469,140 @@ fn clients_of_the_endpoint_that_misbehave_pay_alone() {
     // The broker itself has seen none of it.
     let mut client: Client = cluster.connect();
     assert_eq!(client.call(12, &requests::metadata(&[])).topics.len(), 0);
+}
+
+#[test]
+fn the_process_is_told_as_every_exporter_tells_it() {
+    let cluster = start(PER_CORE_1, &[]);
+    let process = cluster.broker.process_id();
+    let first = Scrape::of(&cluster);
+    let (bytes, fds) =
+        (first.value("process_resident_memory_bytes"), first.value("process_open_fds"));
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak: f64 = kib.trim().trim_end_matches(" kB").parse().expect("a number");
+    // The kernel adds up what its threads have counted only now and then.
+    assert!(bytes > 1e6 && bytes <= peak * 1024.0 + 2e6, "{bytes} of {peak} KiB");
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count() as f64;
+    assert!((fds - open).abs() <= 2.0, "{fds} told, {open} found: the scrape's own comes and goes");
+    assert!(first.value("process_max_fds") >= fds);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = now.expect("a clock").as_secs_f64() - first.value("process_start_time_seconds");
+    assert!((-1.0..120.0).contains(&age), "{age} s old");
+
+    // Connections are descriptors, and work is time.
+    let clients: Vec<Client> = (0..20).map(|_| cluster.connect()).collect();
+    let mut scrape = Scrape::of(&cluster);
+    let deadline = Instant::now() + PATIENCE;
+    let spent = first.value("process_cpu_seconds_total");
+    while scrape.value("process_cpu_seconds_total") < spent + 0.02 {
+        assert!(Instant::now() < deadline, "scrapes cost no time");
+        scrape = Scrape::of(&cluster);
+    }
+    let more = scrape.value("process_open_fds") - fds;
+    assert!((20.0..=22.0).contains(&more), "{more} more descriptors");
+    assert_eq!(
+        scrape.value("process_start_time_seconds"),
+        first.value("process_start_time_seconds")
+    );
+    drop(clients);
+}
+
+/// Samples of one family that name this group.
+fn of_group(scrape: &Scrape, family: &str, group: &str) -> Vec<(String, f64)> {
+    let start = format!("{family}{{consumergroup=\"{group}\"");
+    let found = scrape.0.iter().filter(|(sample, _)| sample.starts_with(&start));
+    found.map(|(sample, value)| (sample[start.len()..].to_owned(), *value)).collect()
+}
+
+#[test]
+fn lag_is_told_wherever_group_and_partition_are() {
+    for mode in [PER_CORE_1, PER_CORE_2, SINGLE_2] {
+        let cluster = start(mode, &[]);
+        let topic = cluster.topic("read", 3);
+        let gone = cluster.topic("gone", 1);
+        for (partition, count) in [(0, 5), (1, 2)] {
+            let values = vec!["v"; count];
+            let mut client = cluster.at(&topic, partition);
+            assert_eq!(append(&mut client, &topic, partition, &Batch::of_values(values)), 0);
+        }
+        let (group, mut client) = crate::group_offsets::group(&cluster);
+        for (topic, partition, offset) in
+            [(&topic, 0, 1), (&topic, 1, 2), (&topic, 2, 7), (&gone, 0, 9)]
+        {
+            let commit = offsets::commit(9, &group, topic, partition, offset);
+            let codes = crate::group_offsets::commit(&mut client, 9, &commit);
+            assert_eq!(codes, [[(partition, 0)]]);
+        }
+        let scrape = Scrape::of(&cluster);
+        let at = |topic: &Topic, partition| {
+            format!(",topic=\"{}\",partition=\"{partition}\"}}", topic.name)
+        };
+        let all = |topic: &Topic| format!(",topic=\"{}\"}}", topic.name);
+        let told =
+            |family: &str| of_group(&scrape, &format!("kafka_consumergroup_{family}"), &group);
+        let offsets =
+            [(at(&gone, 0), 9.0), (at(&topic, 0), 1.0), (at(&topic, 1), 2.0), (at(&topic, 2), 7.0)];
+        assert_eq!(told("current_offset"), offsets);
+        assert_eq!(told("current_offset_sum"), [(all(&gone), 9.0), (all(&topic), 10.0)]);
+        // One ahead of the end, as an administrator may set it, is no lag.
+        let lags =
+            [(at(&gone, 0), 0.0), (at(&topic, 0), 4.0), (at(&topic, 1), 0.0), (at(&topic, 2), 0.0)];
+        assert_eq!(told("lag"), lags);
+        assert_eq!(told("lag_sum"), [(all(&gone), 0.0), (all(&topic), 4.0)]);
+        assert_eq!(told("members"), [("}".to_owned(), 0.0)]);
+        scrape.is("ringlog_consumergroup_offsets_left_out", 0);
+        scrape.is("ringlog_limit_reached_total{limit=\"metrics_group_offsets\"}", 0);
+
+        // A member counts, and a topic that is deleted takes offsets and lag along.
+        let mut member = cluster.connect_to(crate::group_offsets::node_of(&cluster, &group));
+        let joined = member.call(3, &groups::join(3, &group, ""));
+        assert_eq!(joined.error_code, 0, "{joined:?}");
+        let deleted = cluster.connect_to(0).call(5, &requests::delete_topic(&gone.name));
+        assert_eq!(deleted.responses[0].error_code, 0);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let scrape = Scrape::of(&cluster);
+            let told = |family: &str| of_group(&scrape, family, &group);
+            assert_eq!(told("kafka_consumergroup_members"), [("}".to_owned(), 1.0)]);
+            if told("kafka_consumergroup_current_offset").len() == 3 {
+                assert_eq!(told("kafka_consumergroup_lag").len(), 3);
+                break;
+            }
+            assert!(Instant::now() < deadline, "the offset of a deleted topic stays");
+        }
+    }
+}
+
+#[test]
+fn lag_of_groups_beyond_the_bound_is_left_out_and_counted() {
+    let cluster = start(PER_CORE_1, &[]);
+    let topic = cluster.topic("wide", 100);
+    crate::group_offsets::node_of(&cluster, "any: it makes their topic");
+    let mut client = cluster.connect_to(0);
+    let mut commit = |number: usize| {
+        let mut commit = offsets::commit(9, &format!("group-{number:03}"), &topic, 0, 0);
+        let one = commit.0.topics[0].partitions[0].clone();
+        commit.0.topics[0].partitions =
+            (0..100).map(|index| one.clone().with_partition_index(index)).collect();
+        let codes = crate::group_offsets::commit(&mut client, 9, &commit);
+        assert!(codes[0].iter().all(|(_, code)| *code == 0), "{codes:?}");
+    };
+    // A hundred offsets and the group itself: so many groups fit.
+    let fit = METRICS_GROUP_OFFSETS_MAX / 101;
+    let limit = "ringlog_limit_reached_total{limit=\"metrics_group_offsets\"}";
+    let told = |scrape: &Scrape| {
+        let family = "kafka_consumergroup_lag{";
+        scrape.0.keys().filter(|sample| sample.starts_with(family)).count()
+    };
+    (0..fit).for_each(&mut commit);
+    let scrape = Scrape::of(&cluster);
+    scrape.is("ringlog_consumergroup_offsets_left_out", 0);
+    scrape.is(limit, 0);
+    assert_eq!(told(&scrape), fit * 100);
+    commit(fit);
+    let scrape = Scrape::of(&cluster);
+    scrape.is("ringlog_consumergroup_offsets_left_out", 100);
+    assert_eq!(told(&scrape), fit * 100, "by whole groups");
+    scrape.is(limit, 1);
 }

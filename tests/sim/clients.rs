@@ -20,6 +20,7 @@ use ringlog::sim::checker::{AttemptId, Session};
 use crate::batches::{self, Sender};
 use crate::machine::Cluster;
 use crate::oracle::{self, Oracle, TopicState};
+use crate::starts;
 
 /// An idempotent producer.
 #[derive(Default)]
@@ -97,6 +98,7 @@ impl Client {
             84..88 => self.checkpoint(front).await,
             88..92 => self.write_behind(),
             92..93 => self.use_what_is_gone(front).await,
+            93..95 => self.delete_records(front, tp).await,
             _ => self.pause(front).await,
         }
     }
@@ -238,7 +240,8 @@ impl Client {
         Ok(())
     }
 
-    fn topic_is_gone(&self, tp: TopicPartition) -> Result<(), String> {
+    /// An answer says that the topic is unknown, which it may be only once it is being deleted.
+    pub fn topic_is_gone(&self, tp: TopicPartition) -> Result<(), String> {
         self.producer.borrow_mut().streams.remove(&tp);
         match self.oracle.borrow().state(tp.topic) {
             TopicState::Created => Err(format!("{tp:?}, created, is unknown")),
@@ -301,15 +304,27 @@ impl Client {
         let end = self.oracle.borrow().end(tp);
         let offset = Offset(self.random.below(end.0.cast_unsigned() + 1).cast_signed());
         let bytes_max = 1 + self.random.index(200_000);
+        let start = self.oracle.borrow().starts.known(tp);
         let outcome = oracle::read(front, tp, offset, bytes_max).await?;
         match outcome.error {
-            ErrorCode::None => {
-                oracle::note_read(&mut self.oracle.borrow_mut(), tp, offset, &outcome)
+            ErrorCode::None if offset < start => {
+                Err(format!("{tp:?} was read at {offset}, below its start {start}"))
             }
+            ErrorCode::None => {
+                let retains = starts::retains(front, tp);
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.starts.told(tp, outcome.log_start, start, retains)?;
+                oracle::note_read(&mut oracle, tp, offset, &outcome)
+            }
+            ErrorCode::OffsetOutOfRange if self.may_be_deleted(front, tp, offset) => Ok(()),
             ErrorCode::UnknownTopicOrPartition => self.topic_is_gone(tp),
             ErrorCode::KafkaStorageError if self.may_fail.get() => Ok(()),
             code => Err(format!("a read of {tp:?} at {offset}, end {end}: {code:?}")),
         }
+    }
+
+    fn may_be_deleted(&self, front: &Rc<Shard>, tp: TopicPartition, offset: Offset) -> bool {
+        !starts::retains(front, tp) || offset < self.oracle.borrow().starts.most_asked(tp)
     }
 
     async fn checkpoint(&mut self, front: &Rc<Shard>) -> Result<(), String> {
@@ -350,11 +365,12 @@ impl Client {
         let sizes = [16_384, 65_536, 300_000, 2_000_000];
         let segment_bytes = sizes[self.random.index(sizes.len())].to_string();
         let delay_ms = [0, 1, 30, 400][self.random.index(4)].to_string();
-        let configs = vec![
+        let mut configs = vec![
             ("internal.segment.bytes".to_owned(), Some(segment_bytes)),
             ("file.delete.delay.ms".to_owned(), Some(delay_ms)),
             ("index.interval.bytes".to_owned(), Some("1000".to_owned())),
         ];
+        configs.extend(starts::settings(self.random.index(8)));
         let topic = CreateTopic {
             name: name.clone(),
             num_partitions: partitions,

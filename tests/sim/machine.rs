@@ -119,6 +119,8 @@ pub fn config(data_dir: &str, shards: u16, ring: &Ring, extra: &[(&str, &str)]) 
         ("journal.ring.files", files.as_str()),
         ("journal.ring.bytes", ring_bytes.as_str()),
         ("message.max.bytes", message_bytes.as_str()),
+        ("log.initial.task.delay.ms", "15"),
+        ("log.retention.check.interval.ms", "40"),
     ];
     overrides.extend_from_slice(extra);
     BrokerConfig::with_overrides(&overrides).expect("a sound configuration")

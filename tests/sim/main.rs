@@ -11,16 +11,23 @@
 //! `RINGLOG_SIM_TRACE` tells what a seed does.
 
 mod batches;
+mod caller;
 mod clients;
+mod compaction;
 mod faults;
+mod groups;
+mod life;
 mod machine;
 mod oracle;
 mod recording;
 mod scenario;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
+mod trace;
 mod transactions;
 mod txn;
+mod wire;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};

@@ -13,12 +13,14 @@ use ringlog::error_code::ErrorCode;
 use ringlog::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
 use ringlog::metadata::image::Topic;
 use ringlog::shard::Shard;
-use ringlog::shard::message::{Operation, ReadOutcome, ReadPart, ReadParts, Reply};
+use ringlog::shard::message::{OffsetQuery, Operation, ReadOutcome, ReadPart, ReadParts, Reply};
+use ringlog::shard::offsets::EARLIEST;
 use ringlog::sim::Recorder;
 use ringlog::sim::checker::{AttemptId, History, LogView, RecordId, Session};
 
 use crate::batches;
 use crate::machine::Cluster;
+use crate::starts::{self, Starts};
 
 /// How far a topic is, as far as clients know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,8 @@ pub struct Oracle {
     producer_ids: BTreeSet<i64>,
     /// Acknowledged end of each partition, at least.
     ends: BTreeMap<TopicPartition, Offset>,
+    /// Where logs start.
+    pub starts: Starts,
     next_record: u64,
     epoch: LeaderEpoch,
     violation: Option<String>,
@@ -247,8 +251,11 @@ pub async fn verify_records(cluster: &Cluster, oracle: &RefCell<Oracle>) -> Resu
     for topic in &topics {
         for index in 0..topic.partition_count() {
             let tp = partition(topic.id, index);
+            let before = oracle.borrow().starts.known(tp);
             let log = read_all(&cluster.shards, tp, cluster.epoch()).await;
             let log = log.map_err(|what| format!("{}-{index} ({tp:?}): {what}", topic.name))?;
+            let retains = starts::retains(&cluster.shards[0], tp);
+            oracle.borrow_mut().starts.told(tp, log.start, before, retains)?;
             let oracle = oracle.borrow();
             let verified = oracle.history.verify(tp, &log);
             verified.map_err(|broken| format!("{}: {broken}", topic.name))?;
@@ -267,6 +274,18 @@ pub async fn read_all(
     let mut last_epoch = LeaderEpoch(-1);
     loop {
         let outcome = read(&shards[0], tp, log.end, READ_BYTES).await?;
+        if outcome.error == ErrorCode::OffsetOutOfRange {
+            // Retention goes on meanwhile: what was read so far is deleted, or there was none.
+            let start = log_start(shards, tp).await?;
+            if start <= log.end {
+                return Err(format!(
+                    "offset {} is out of range, the log starts at {start}",
+                    log.end
+                ));
+            }
+            log = LogView { start, end: start, ..LogView::default() };
+            continue;
+        }
         if outcome.error != ErrorCode::None {
             return Err(format!("a read at {} answers {:?}", log.end, outcome.error));
         }
@@ -278,6 +297,8 @@ pub async fn read_all(
                 ));
             }
             log.start = outcome.log_start;
+            let start = log.start;
+            log.entries.retain(|(offset, _)| *offset >= start);
             return Ok(log);
         }
         let decoded = batches::decode(&outcome.records.concat())?;
@@ -289,6 +310,23 @@ pub async fn read_all(
         }
         log.end = decoded.end.unwrap_or(log.end);
         log.entries.extend(decoded.entries);
+    }
+}
+
+/// Where a log starts, by the shard that owns it.
+async fn log_start(shards: &[Rc<Shard>], tp: TopicPartition) -> Result<Offset, String> {
+    let owner = shards[0].owner(tp).ok_or("the partition is gone")?;
+    let query = OffsetQuery {
+        partition: tp,
+        timestamp: EARLIEST,
+        leader_epoch: -1,
+        committed_only: false,
+        to_log_end: false,
+        version: 1,
+    };
+    match shards[0].ask(owner, Operation::ListOffsets(vec![query])).await {
+        Reply::Offsets(answers) if answers[0].error == ErrorCode::None => Ok(answers[0].offset),
+        other => Err(format!("the log start was answered with {other:?}")),
     }
 }
 

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringlog::config::BrokerConfig;
-use ringlog::ids::ShardId;
+use ringlog::ids::{ShardId, TopicPartition};
 use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
+use ringlog::log::layout;
 use ringlog::sim::{
     Delays, FaultPlan, FaultRule, Medium, Operation, Random, Recorder, RecordingDisk, SimDisk,
     World,
@@ -19,6 +20,7 @@ use ringlog::sim::{
 use crate::clients::{Client, Mix, Producer};
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
 use crate::oracle::{self, Oracle};
+use crate::starts;
 
 /// What a run leaves: equal for equal seeds.
 #[derive(PartialEq, Eq)]
@@ -308,8 +310,26 @@ impl Machine {
         if let Some(note) = cluster.notes.first() {
             return Err(format!("recovery notes: {note}"));
         }
+        starts::check_files(cluster, &self.logs_on_disk(cluster))?;
         let verified = self.world.run_until(oracle::verify(cluster, &self.oracle));
         verified.map_err(|stalled| stalled.to_string())?
+    }
+
+    /// How many segments each partition has on the disk.
+    pub fn logs_on_disk(&self, cluster: &Rc<Cluster>) -> BTreeMap<TopicPartition, usize> {
+        let medium = self.disk.medium();
+        let mut logs = BTreeMap::new();
+        for partition in cluster.shards.iter().flat_map(|shard| shard.partitions()) {
+            let topic = partition.topic.borrow().name.to_string();
+            let data_dir = Path::new(DATA_DIR);
+            let path = layout::partition_directory(data_dir, &topic, partition.index());
+            let entries = medium.list(&path, false, &[]).unwrap_or_default();
+            let segments = entries
+                .iter()
+                .filter(|entry| entry.path.extension().is_some_and(|extension| extension == "log"));
+            logs.insert(partition.id, segments.count());
+        }
+        logs
     }
 
     /// Tells what is on the disk, when asked to.

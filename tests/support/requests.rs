@@ -3,14 +3,18 @@
 
 use bytes::Bytes;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    BrokerId, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, ProduceRequest, TopicName, TransactionalId,
+    BrokerId, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest, FetchRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest, TopicName,
+    TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -114,6 +118,21 @@ pub fn list_offsets(name: &str, partition: i32, timestamp: i64) -> ListOffsetsRe
         .with_name(Topic::named(name).wire_name())
         .with_partitions(vec![entry]);
     ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic])
+}
+
+/// DeleteRecords: per topic partitions and the first offsets to keep.
+pub fn delete_records(topics: &[(&str, &[(i32, i64)])]) -> DeleteRecordsRequest {
+    let partition = |&(index, offset): &(i32, i64)| {
+        DeleteRecordsPartition::default().with_partition_index(index).with_offset(offset)
+    };
+    let topic = |&(name, partitions): &(&str, &[(i32, i64)])| {
+        DeleteRecordsTopic::default()
+            .with_name(Topic::named(name).wire_name())
+            .with_partitions(partitions.iter().map(partition).collect())
+    };
+    DeleteRecordsRequest::default()
+        .with_topics(topics.iter().map(topic).collect())
+        .with_timeout_ms(10_000)
 }
 
 /// InitProducerId, of an idempotent producer if no transactional id is given.

@@ -18,7 +18,7 @@ use crate::limits::{CONCURRENT_TRANSACTIONS_RETRY_MS, CONCURRENT_TRANSACTIONS_RE
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metrics::Limit;
-use crate::shard::message::{Operation, Reply, VerifyPart};
+use crate::shard::message::{Operation, Patience, Reply, VerifyPart};
 use crate::shard::transactions::{self, TxnQuestion};
 
 /// Whether any batch for the topic is transactional, before it is known whether it is valid.
@@ -103,7 +103,8 @@ impl Work {
         let asks = adds || config.transaction_partition_verification_enable;
         // Where the coordinator holds such questions it has tried long enough.
         let retries = adds && config.txn_pending_hold_ms == 0;
-        let deadline = self.shard.runtime.now().plus_ms(CONCURRENT_TRANSACTIONS_RETRY_MS_MAX);
+        let retry_ms = CONCURRENT_TRANSACTIONS_RETRY_MS_MAX.min(self.timeout_ms);
+        let deadline = self.shard.runtime.now().plus_ms(retry_ms);
         loop {
             self.begin_verifications(staged).await;
             let Some(question) = self.question(id, staged).filter(|_| asks) else { return };
@@ -169,6 +170,11 @@ impl Work {
         }
     }
 
+    /// How long the coordinator may hold the question.
+    fn patience(&self) -> Patience {
+        Patience::Milliseconds(self.timeout_ms)
+    }
+
     /// The question to the coordinator about all that need its word.
     fn question(&self, id: &TransactionalId, staged: &[Staged]) -> Option<TxnQuestion> {
         let asked = || staged.iter().filter(|partition| partition.guard.is_some());
@@ -184,6 +190,7 @@ impl Work {
             producer_epoch: producer.epoch,
             partitions: partitions.collect(),
             verify_only: self.version < ADDS_SINCE,
+            patience: self.patience(),
         })
     }
 }
@@ -221,7 +228,7 @@ mod tests {
     /// The table of spec §5.5: what the coordinator says, and Produce up to 10, 11, and from 12 on.
     #[test]
     fn the_coordinators_answers_are_told_by_version() {
-        let table: [(ErrorCode, [i16; 3]); 11] = [
+        let table: [(ErrorCode, [i16; 3]); 12] = [
             (ErrorCode::TransactionAbortable, [48, 120, 120]),
             (ErrorCode::ProducerFenced, [47, 47, 47]),
             (ErrorCode::InvalidProducerIdMapping, [49, 49, 49]),
@@ -233,6 +240,7 @@ mod tests {
             (ErrorCode::UnknownTopicOrPartition, [3, 3, 3]),
             (ErrorCode::OperationNotAttempted, [55, 55, 55]),
             (ErrorCode::InvalidRequest, [42, 42, 42]),
+            (ErrorCode::RequestTimedOut, [7, 7, 7]),
         ];
         for (code, expected) in table {
             assert_eq!(

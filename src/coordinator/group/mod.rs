@@ -13,8 +13,10 @@ pub mod admin;
 pub mod assignor;
 pub mod classic;
 pub mod consumer;
+pub mod conversion;
 pub mod offsets;
 pub mod outcome;
+pub mod progress;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +43,8 @@ pub struct Groups {
 /// its offsets stays until it expires.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Group {
-    topics: BTreeMap<Arc<str>, BTreeMap<i32, Position>>,
+    /// Boxed, since a node of the map has room for many and most topics have few partitions.
+    topics: BTreeMap<Arc<str>, BTreeMap<i32, Box<Position>>>,
     kind: Kind,
 }
 

@@ -215,7 +215,8 @@ impl Groups {
         let found = wanted.iter().map(|wanted| {
             let known = group.and_then(|group| group.topics.get(&wanted.topic));
             let partitions = wanted.partitions.iter().map(|&partition| {
-                let position = known.and_then(|partitions| partitions.get(&partition));
+                let position =
+                    known.and_then(|partitions| partitions.get(&partition)).map(Box::as_ref);
                 found(partition, position, wanted.topic_id, require_stable)
             });
             FoundTopic {

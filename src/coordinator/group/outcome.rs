@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::consumer::{HeartbeatAnswer, Refusal, Timer};
+use super::conversion::Conversion;
 use super::record::GroupRecord;
 use crate::error_code::ErrorCode;
 
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub answers: Vec<(Ticket, Answer)>,
     /// Timers of the group.
     pub timers: Timers,
+    /// What else is to be done once the records are applied, where it becomes of the other kind.
+    pub conversion: Option<Box<Conversion>>,
 }
 
 /// The answer to one ticket.

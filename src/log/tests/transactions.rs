@@ -311,7 +311,9 @@ fn the_log_start_raises_the_last_stable_offset_over_an_open_transaction() {
     assert_eq!(script.send(Sent(9, 0, 0, 5)), Ok(0));
     assert_eq!(script.plain(Sent(1, 0, 0, 5)), Ok(5));
     assert_eq!(script.durable(), (0, 10));
-    assert_eq!(script.log.advance_log_start(Offset(7)), Ok(()));
+    script.log.append_log_start(Offset(7));
+    assert_eq!(script.log.last_stable_offset(), Offset(0), "not before it is durable");
+    assert!(script.log.log_start_durable(Offset(7)));
     assert_eq!(script.log.last_stable_offset(), Offset(7));
 }
 

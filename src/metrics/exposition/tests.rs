@@ -7,6 +7,9 @@ static REQUESTS: Family =
     Family { name: "requests_total", kind: Kind::Counter, help: "Requests, by API." };
 static USED: Family = Family { name: "used_bytes", kind: Kind::Gauge, help: "Bytes in use." };
 static TOOK: Family = Family { name: "took_seconds", kind: Kind::Seconds(36), help: "Times." };
+static SPENT: Family =
+    Family { name: "spent_seconds_total", kind: Kind::CounterSeconds, help: "Time." };
+static BEGAN: Family = Family { name: "began_seconds", kind: Kind::GaugeSeconds, help: "When." };
 static SIZES: Family = Family { name: "sizes", kind: Kind::Counts, help: "Sizes." };
 
 fn text(samples: &Samples) -> String {
@@ -30,6 +33,19 @@ fn samples_of_shards_are_added_up_and_labels_escaped() {
                     # TYPE used_bytes gauge\n\
                     used_bytes -5\n";
     assert_eq!(text(&first), expected);
+}
+
+#[test]
+fn times_that_are_one_number_are_told_in_seconds() {
+    let mut samples = Samples::default();
+    samples.count(&SPENT, &[], 1_250_000);
+    samples.count(&SPENT, &[], 10_000);
+    samples.count(&BEGAN, &[], 1_700_000_000_120_000);
+    let expected = "# HELP began_seconds When.\n# TYPE began_seconds gauge\n\
+                    began_seconds 1700000000.12\n\
+                    # HELP spent_seconds_total Time.\n# TYPE spent_seconds_total counter\n\
+                    spent_seconds_total 1.26\n";
+    assert_eq!(text(&samples), expected);
 }
 
 #[test]

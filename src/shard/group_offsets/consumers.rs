@@ -13,7 +13,7 @@ use super::{Kept, find, newest_of, wait_durable};
 use crate::coordinator::group::assignor::Assignor;
 use crate::coordinator::group::consumer::{
     DescribedGroup, Heartbeat, MigrationPolicy, Planned, Refusal, Rules, SessionRules, Timer,
-    TopicFacts, Topics, regex,
+    TopicFacts, Topics, regex, timer_not_written,
 };
 use crate::coordinator::group::outcome::{Answer, Outcome, TimerKey};
 use crate::error_code::ErrorCode;
@@ -103,7 +103,7 @@ pub(super) async fn heartbeat(
     let planned = with_rules(shard, &request.group, |rules| {
         kept.with_mut(|groups| groups.consumer_heartbeat(&request, rules))
     });
-    let Planned { records, answer, timers } = planned?;
+    let Planned { records, answer, timers, conversion } = planned?;
     if records.is_empty() {
         shard.group_offsets.timers.set_all(kept.id.partition, &request.group, timers);
         drop(turn);
@@ -112,7 +112,7 @@ pub(super) async fn heartbeat(
     }
     let held = Held::of(&kept.tickets);
     let answers = vec![(held.ticket(), Answer::Consumer(answer))];
-    let outcome = Outcome { records, answers, timers };
+    let outcome = Outcome { records, answers, timers, conversion };
     let (doing, writing) = (Rc::clone(shard), Rc::clone(&kept));
     shard.runtime.spawn(Box::pin(async move {
         carry_out(&doing, &writing, &request.group, outcome).await;
@@ -133,8 +133,12 @@ pub(super) async fn fire(shard: &Rc<Shard>, kept: &Rc<Kept>, group: &Arc<str>, t
     let planned = with_rules(shard, group, |rules| {
         kept.with_mut(|groups| groups.consumer_timer(group, timer, rules))
     });
-    if let Ok(Planned { records, timers, .. }) = planned {
-        carry_out(shard, kept, group, Outcome { records, answers: Vec::new(), timers }).await;
+    if let Ok(Planned { records, timers, conversion, .. }) = planned {
+        let outcome = Outcome { records, answers: Vec::new(), timers, conversion };
+        if !carry_out(shard, kept, group, outcome).await {
+            let again = timer_not_written(timer, now(shard));
+            shard.group_offsets.timers.set_all(kept.id.partition, group, again);
+        }
     }
     drop(turn);
 }
@@ -160,8 +164,9 @@ async fn resolve(shard: &Rc<Shard>, kept: &Rc<Kept>, group: &Arc<str>) {
     let planned = with_rules(shard, group, |rules| {
         kept.with_mut(|groups| groups.consumer_resolved(group, resolved, image.changes(), rules))
     });
-    if let Ok(Planned { records, timers, .. }) = planned {
-        carry_out(shard, kept, group, Outcome { records, answers: Vec::new(), timers }).await;
+    if let Ok(Planned { records, timers, conversion, .. }) = planned {
+        let outcome = Outcome { records, answers: Vec::new(), timers, conversion };
+        carry_out(shard, kept, group, outcome).await;
     }
     drop(turn);
 }

@@ -241,16 +241,20 @@ async fn perform_with_ticket(
     let planning = Rc::clone(kept);
     shard.runtime.spawn(Box::pin(async move {
         let turn = planning.turn().await;
-        let (now, rules) = (now(&doing), rules(&doing));
+        let rules = rules(&doing);
         let group = Arc::clone(request.group());
-        let outcome = planning.with_mut(|groups| match request {
-            MemberRequest::Join(join) => groups.join(*join, ticket, &rules, now),
-            MemberRequest::Sync(sync) => groups.sync(&sync, ticket, &rules, now),
-            MemberRequest::Leave(leave) => groups.leave(&leave, ticket, &rules, now),
-            MemberRequest::Heartbeat(_) | MemberRequest::Consumer(_) => Outcome::default(),
+        let outcome = consumers::with_rules(&doing, &group, |consumers| {
+            planning.with_mut(|groups| match request {
+                MemberRequest::Join(join) => groups.join(*join, ticket, &rules, consumers),
+                MemberRequest::Sync(sync) => groups.sync(&sync, ticket, &rules, consumers),
+                MemberRequest::Leave(leave) => groups.leave(&leave, ticket, &rules, consumers),
+                MemberRequest::Heartbeat(_) | MemberRequest::Consumer(_) => Outcome::default(),
+            })
         });
         match outcome {
-            Ok(outcome) => carry_out(&doing, &planning, &group, outcome).await,
+            Ok(outcome) => {
+                carry_out(&doing, &planning, &group, outcome).await;
+            }
             Err(code) => planning.tickets.give(ticket, Err(code)),
         }
         drop(turn);
@@ -258,22 +262,27 @@ async fn perform_with_ticket(
     held.answered(shard).await
 }
 
-/// Does what an operation came to; the turn is the caller's.
+/// Does what an operation came to; the turn is the caller's. Says whether it could be written.
 pub(super) async fn carry_out(
     shard: &Rc<Shard>,
     kept: &Rc<Kept>,
     group: &Arc<str>,
     outcome: Outcome,
-) {
-    let Outcome { records, answers, timers } = outcome;
+) -> bool {
+    let Outcome { records, mut answers, timers, conversion } = outcome;
     shard.group_offsets.timers.set_all(kept.id.partition, group, timers);
     let written = write(shard, kept, records, None).await;
     let durable_at = newest_of(shard, kept.id);
     let Err(code) = written else {
+        let convert = |conversion| kept.with_mut(|groups| groups.convert(group, conversion));
+        if let Some(Ok((more, timers))) = conversion.map(|conversion| convert(*conversion)) {
+            answers.extend(more);
+            shard.group_offsets.timers.set_all(kept.id.partition, group, timers);
+        }
         for (ticket, answer) in answers {
             kept.tickets.give(ticket, Ok((answer, durable_at)));
         }
-        return;
+        return true;
     };
     tracing::warn!(shard = %shard.id, %group, ?code, "the state of a group could not be written");
     for (ticket, answer) in answers {
@@ -281,11 +290,12 @@ pub(super) async fn carry_out(
     }
     let taken_back =
         kept.with_mut(|groups| groups.not_written(group, code, &rules(shard), now(shard)));
-    let Ok(Outcome { answers, timers, .. }) = taken_back else { return };
+    let Ok(Outcome { answers, timers, .. }) = taken_back else { return false };
     shard.group_offsets.timers.set_all(kept.id.partition, group, timers);
     for (ticket, answer) in answers {
         kept.tickets.give(ticket, Ok((answer, durable_at)));
     }
+    false
 }
 
 /// Both clocks.

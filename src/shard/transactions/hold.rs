@@ -5,7 +5,8 @@
 //! the next follows when its answer is known, so that they are served in the order they came and
 //! one change costs one question. A request is held until its deadline, which is set when it
 //! arrives; the first that reaches it ends the holding of all of that id, and until its state
-//! changes further ones are refused at once. One whose client has gone is dropped.
+//! changes further ones are refused at once. One whose client has gone is dropped, and so is one
+//! whose client waits less long than the broker would: that says nothing to the others.
 //!
 //! A connection has one request held at a time: APIs of transactions do not overlap on it, and
 //! the transactions of one AddPartitionsToTxn request are asked for one after the other.
@@ -18,13 +19,14 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::hold_deadline;
+use crate::error_code::ErrorCode;
 use crate::ids::ShardId;
 use crate::io::{Monotonic, Runtime};
 use crate::limits::TXN_REQUESTS_HELD_MAX;
 use crate::metrics::Counter;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
-use crate::shard::message::{Message, Operation, Reply, TxnRequest};
+use crate::shard::message::{Message, Operation, Patience, Reply, TxnRequest};
 use crate::shard::partition::Waiter;
 
 /// Whose request may be held.
@@ -35,32 +37,47 @@ pub struct Caller {
     /// Another shard has said that its client is gone.
     revoked: Cell<bool>,
     has_turn: Cell<bool>,
-    deadline: Monotonic,
+    deadline: Deadline,
+}
+
+/// When a request is no longer held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Deadline {
+    /// The time.
+    pub at: Monotonic,
+    /// Its client waits no longer; the broker would hold it.
+    pub is_own: bool,
 }
 
 impl Caller {
     /// The client of a connection of this shard.
     #[must_use]
     pub fn of(shard: &Shard, connection: &Rc<Connection>) -> Rc<Caller> {
-        Caller::new(hold_deadline(shard), Some(Rc::clone(connection)))
+        let deadline = hold_deadline(shard, Patience::AsTheBroker);
+        Caller::new(deadline, Some(Rc::clone(connection)))
     }
 
     /// Somebody on this shard who does not go away.
     #[must_use]
-    pub fn here(shard: &Shard) -> Rc<Caller> {
-        Caller::new(hold_deadline(shard), None)
+    pub fn here(shard: &Shard, patience: Patience) -> Rc<Caller> {
+        Caller::new(hold_deadline(shard, patience), None)
     }
 
     /// Another shard, for a request that it may revoke.
     #[must_use]
-    pub(super) fn elsewhere(shard: &Shard, from: ShardId, number: u64) -> Rc<Caller> {
-        let caller = Caller::here(shard);
+    pub(super) fn elsewhere(
+        shard: &Shard,
+        from: ShardId,
+        number: u64,
+        patience: Patience,
+    ) -> Rc<Caller> {
+        let caller = Caller::here(shard, patience);
         let remote = &shard.transactions.holds.remote;
         remote.borrow_mut().insert((from, number), Rc::clone(&caller));
         caller
     }
 
-    fn new(deadline: Monotonic, connection: Option<Rc<Connection>>) -> Rc<Caller> {
+    fn new(deadline: Deadline, connection: Option<Rc<Connection>>) -> Rc<Caller> {
         Rc::new(Caller {
             waiter: Waiter::new(),
             connection,
@@ -68,6 +85,14 @@ impl Caller {
             has_turn: Cell::new(false),
             deadline,
         })
+    }
+
+    /// What it is told when it is not held, or no longer.
+    pub(super) fn refusal(&self, now: Monotonic) -> ErrorCode {
+        match self.deadline.is_own && self.deadline.at <= now {
+            true => ErrorCode::RequestTimedOut,
+            false => ErrorCode::ConcurrentTransactions,
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -164,7 +189,7 @@ impl Holds {
             caller.waiter.fired().await;
             true
         };
-        let timer = runtime.sleep_until(caller.deadline);
+        let timer = runtime.sleep_until(caller.deadline.at);
         let too_late = async {
             timer.await;
             false
@@ -175,9 +200,12 @@ impl Holds {
             if caller.has_turn.replace(false) {
                 self.pass_turn(id);
             }
+            self.leave(id, caller);
             return false;
         }
-        if !woken {
+        if !woken && caller.deadline.is_own {
+            self.leave(id, caller);
+        } else if !woken {
             self.counts.expired.add(1);
             self.expire(id);
         }
@@ -192,7 +220,7 @@ impl Holds {
         }
         let full = self.held.get() >= TXN_REQUESTS_HELD_MAX;
         self.counts.refused.add(u64::from(full));
-        if line.expired || full || caller.deadline <= now || caller.is_gone() {
+        if line.expired || full || caller.deadline.at <= now || caller.is_gone() {
             if line.is_idle() {
                 lines.remove(id);
             }
@@ -243,6 +271,16 @@ impl Holds {
         ids.sort_unstable();
         for id in ids {
             self.release(&id);
+        }
+    }
+
+    /// A request is no longer held, and nobody else is the worse for it.
+    fn leave(&self, id: &str, caller: &Rc<Caller>) {
+        let mut lines = self.lines.borrow_mut();
+        let Some(line) = lines.get_mut(id) else { return };
+        line.waiting.retain(|other| !Rc::ptr_eq(other, caller));
+        if line.is_idle() {
+            lines.remove(id);
         }
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::Shard;
 use super::append;
 use super::connection::Connection;
-use super::message::{CatalogChange, Operation, Reply, TxnReply, TxnRequest};
+use super::message::{CatalogChange, Operation, Patience, Reply, TxnReply, TxnRequest};
 use super::producer_ids;
 use crate::api::find_coordinator::partition_of;
 use crate::api::list_offsets::is_served;
@@ -32,7 +32,6 @@ use crate::coordinator::txn::{
 };
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
-use crate::io::Monotonic;
 use crate::io::mailbox::Lane;
 use crate::limits::TXN_APPEND_RETRY_MS;
 use crate::metadata::image::TRANSACTION_STATE;
@@ -43,7 +42,7 @@ use crate::metrics::{Limit, Samples, families};
 use crate::wire::versions;
 
 pub use hold::Caller;
-use hold::{Holds, Place};
+use hold::{Deadline, Holds, Place};
 
 /// The coordinator of one shard and what is under way around it.
 pub struct Transactions {
@@ -101,6 +100,8 @@ pub struct TxnQuestion {
     pub partitions: Vec<(Arc<str>, i32)>,
     /// Ask whether they are in the transaction, instead of adding them.
     pub verify_only: bool,
+    /// How long it may be held: who is held to that end is told 7.
+    pub patience: Patience,
 }
 
 /// Starts loading, the timers, and following the catalog.
@@ -122,7 +123,7 @@ pub async fn add_for_append(shard: &Rc<Shard>, question: TxnQuestion) -> Vec<Err
     let Some((_, owner)) = coordinator_of(shard, &asked.transactional_id) else {
         return vec![ErrorCode::NotCoordinator; count];
     };
-    let request = add_request(asked, question.verify_only);
+    let request = add_request(asked, question.verify_only, question.patience);
     match shard.ask(owner, Operation::Transaction(request)).await {
         Reply::Transaction(TxnReply::Partitions(codes)) => codes,
         _ => vec![ErrorCode::UnknownServerError; count],
@@ -166,7 +167,8 @@ pub async fn add_or_verify(
 ) -> Vec<ErrorCode> {
     let id = Arc::clone(&request.transactional_id);
     let count = request.partitions.len();
-    match route(shard, caller, &id, add_request(request, verify_only)).await {
+    let request = add_request(request, verify_only, Patience::AsTheBroker);
+    match route(shard, caller, &id, request).await {
         Ok(TxnReply::Partitions(codes)) => codes,
         Ok(_) => vec![ErrorCode::UnknownServerError; count],
         Err(code) => vec![code; count],
@@ -244,8 +246,12 @@ pub fn fenced_since(code: ErrorCode, version: i16, since: i16) -> ErrorCode {
     }
 }
 
-fn add_request(request: AddPartitions, verify_only: bool) -> TxnRequest {
-    if verify_only { TxnRequest::Verify(request) } else { TxnRequest::Add(request) }
+fn add_request(request: AddPartitions, verify_only: bool, patience: Patience) -> TxnRequest {
+    if verify_only {
+        TxnRequest::Verify(request, patience)
+    } else {
+        TxnRequest::Add(request, patience)
+    }
 }
 
 fn identity_of(reply: Result<TxnReply, ErrorCode>) -> Result<Identity, ErrorCode> {
@@ -293,7 +299,7 @@ async fn create_topic(shard: &Rc<Shard>) {
 
 /// Takes in a request of another shard.
 pub fn take_in(shard: &Rc<Shard>, from: ShardId, number: u64, lane: Lane, request: TxnRequest) {
-    let caller = Caller::elsewhere(shard, from, number);
+    let caller = Caller::elsewhere(shard, from, number, request.patience());
     let shard = Rc::clone(shard);
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(async move {
@@ -326,7 +332,7 @@ pub async fn perform(shard: &Rc<Shard>, caller: &Rc<Caller>, request: TxnRequest
             };
             TxnReply::Identity(run(shard, caller, &id, step).await)
         }
-        TxnRequest::Add(request) => {
+        TxnRequest::Add(request, _) => {
             let id = Arc::clone(&request.transactional_id);
             let step = |core: &mut Coordinator, partition, _, now_ms| {
                 core.add_partitions(partition, &request, now_ms)
@@ -334,7 +340,7 @@ pub async fn perform(shard: &Rc<Shard>, caller: &Rc<Caller>, request: TxnRequest
             let code = run(shard, caller, &id, step).await.err().unwrap_or(ErrorCode::None);
             TxnReply::Partitions(vec![code; request.partitions.len()])
         }
-        TxnRequest::Verify(request) => {
+        TxnRequest::Verify(request, _) => {
             let id = Arc::clone(&request.transactional_id);
             let step = |core: &mut Coordinator, partition, _, _| match core
                 .verify_partitions(partition, &request)
@@ -383,8 +389,8 @@ async fn run<T>(
 ) -> Result<T, ErrorCode> {
     let holds = &shard.transactions.holds;
     let mut fresh = None;
-    if holds.is_queued(id) && !hold(shard, id, caller, Place::Last).await {
-        return Err(ErrorCode::ConcurrentTransactions);
+    if holds.is_queued(id) {
+        hold(shard, id, caller, Place::Last).await?;
     }
     loop {
         // From scratch: while it was held the topic may have gone to pieces.
@@ -421,23 +427,25 @@ async fn run<T>(
                 fresh = None;
                 holds.end_turn(id);
                 write_out(shard, write).await?;
-                if !hold(shard, id, caller, Place::First).await {
-                    return Err(ErrorCode::ConcurrentTransactions);
-                }
+                hold(shard, id, caller, Place::First).await?;
             }
-            Verdict::Hold => {
-                if !hold(shard, id, caller, Place::First).await {
-                    return Err(ErrorCode::ConcurrentTransactions);
-                }
-            }
+            Verdict::Hold => hold(shard, id, caller, Place::First).await?,
         }
     }
 }
 
-/// Holds a request until it has its turn; `false` when it is refused instead.
-async fn hold(shard: &Rc<Shard>, id: &Arc<str>, caller: &Rc<Caller>, place: Place) -> bool {
+/// Holds a request until it has its turn, or is refused.
+async fn hold(
+    shard: &Rc<Shard>,
+    id: &Arc<str>,
+    caller: &Rc<Caller>,
+    place: Place,
+) -> Result<(), ErrorCode> {
     let held = shard.transactions.holds.hold(&*shard.runtime, id, caller, place);
-    shard.spend(Stage::Hold, held).await
+    match shard.spend(Stage::Hold, held).await {
+        true => Ok(()),
+        false => Err(caller.refusal(shard.runtime.now())),
+    }
 }
 
 /// Appends a record of the coordinator, waits for it, and does what follows from it.
@@ -497,6 +505,11 @@ async fn append_records(
 }
 
 /// When a request that arrives now is no longer held.
-fn hold_deadline(shard: &Shard) -> Monotonic {
-    shard.runtime.now().plus_ms(shard.context.config.txn_pending_hold_ms)
+fn hold_deadline(shard: &Shard, patience: Patience) -> Deadline {
+    let hold_ms = shard.context.config.txn_pending_hold_ms;
+    let (after_ms, is_own) = match patience {
+        Patience::Milliseconds(own_ms) if own_ms < hold_ms => (own_ms, true),
+        Patience::Milliseconds(_) | Patience::AsTheBroker => (hold_ms, false),
+    };
+    Deadline { at: shard.runtime.now().plus_ms(after_ms), is_own }
 }

@@ -12,6 +12,9 @@ use kafka_protocol::messages::create_partitions_request::{
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_producers_request::TopicRequest;
@@ -53,6 +56,7 @@ pub(super) fn any_request(api: Api, version: i16, random: &mut Random) -> Reques
         Api::CreatePartitions => Request::CreatePartitions(of.create_partitions(flexible)),
         Api::OffsetDelete => Request::OffsetDelete(of.offset_delete()),
         Api::DeleteTopics => Request::DeleteTopics(of.delete_topics(flexible)),
+        Api::DeleteRecords => Request::DeleteRecords(of.delete_records(flexible)),
         Api::InitProducerId => Request::InitProducerId(of.init_producer_id(flexible)),
         Api::OffsetForLeaderEpoch => Request::OffsetForLeaderEpoch(of.for_leader_epoch(flexible)),
         Api::AddPartitionsToTxn => Request::AddPartitionsToTxn(of.add_partitions(flexible)),
@@ -332,6 +336,25 @@ impl Of<'_> {
             .with_topics(topics)
             .with_timeout_ms(self.random.int32())
             .with_validate_only(self.random.chance())
+            .with_unknown_tagged_fields(tags(self.random, flexible))
+    }
+
+    fn delete_records(&mut self, flexible: bool) -> DeleteRecordsRequest {
+        let topics = self.random.list(|random| {
+            let partitions = random.list(|random| {
+                DeleteRecordsPartition::default()
+                    .with_partition_index(random.int32())
+                    .with_offset(random.int64())
+                    .with_unknown_tagged_fields(tags(random, flexible))
+            });
+            DeleteRecordsTopic::default()
+                .with_name(TopicName(random.text()))
+                .with_partitions(partitions)
+                .with_unknown_tagged_fields(tags(random, flexible))
+        });
+        DeleteRecordsRequest::default()
+            .with_topics(topics)
+            .with_timeout_ms(self.random.int32())
             .with_unknown_tagged_fields(tags(self.random, flexible))
     }
 

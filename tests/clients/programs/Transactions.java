@@ -59,13 +59,17 @@ public final class Transactions {
                 JsonNode transaction = JSON.readTree(line);
                 long started = System.nanoTime();
                 List<Future<RecordMetadata>> answers = send(producer, transaction);
+                // An abort would throw away records that are not on their way yet, and a commit can
+                // overtake them: the client's I/O thread asks whether batches are left before it
+                // locks the queue of requests (Sender: nextRequest(accumulator.hasIncomplete())).
+                // Held up in between, it takes an EndTxn that is newer than its answer. Until
+                // KIP-890 an AddPartitionsToTxn stood in front of that one; now the broker hears
+                // of an end before anything has begun, and INVALID_TXN_STATE is fatal.
+                producer.flush();
                 long ending = System.nanoTime();
                 if (transaction.get("commit").asBoolean()) {
                     producer.commitTransaction();
                 } else {
-                    // Records that are not on their way yet would be thrown away instead.
-                    producer.flush();
-                    ending = System.nanoTime();
                     producer.abortTransaction();
                 }
                 long ended = System.nanoTime();

@@ -1,196 +1,170 @@
-"""librdkafka consumer groups whose members come, go, crash and are bounced while records arrive.
+"""Consumer groups of many clients whose members come, go, crash and are bounced under load.
 
-Runs a broker of its own with short session timeouts. Three groups read one topic at one time: the
-classic protocol with an eager and with a cooperative assignor, and the newer one. A seeded
-choice starts members, stops them, kills them with SIGKILL and starts them again at once. But for
---quick the broker is killed and started again in the middle of it too. At the end every group has
-to read up, leave, and pass group_checker.py.
+Runs a broker of its own with short session timeouts. Each client has a group for each protocol that
+it speaks (FLAVOURS); those of a wave read one topic at one time, while a producer writes to it. A
+seeded choice starts members, stops them, kills them with SIGKILL and starts them again at once, and
+the broker is killed and started again in the middle of it. At the end of a wave every group has to
+have read and committed everything, leave, and pass group_checker.py. With --quick there is one wave
+of a few members each; the whole takes five minutes. RINGLOG_GROUP_FLAVOURS names a few of them.
+
+All are judged by the same rules. Where a client does not tell what the rules ask for, its program
+makes up for it, and says how in its head.
 """
 
-import random
-import subprocess
+import dataclasses
+import os
+import sys
 import threading
 import time
 
 import group_checker
-import peer_cache
+import group_life
 import processes
 from bench import PROGRAMS
+from group_life import Flavour, Group, Part
 from records import Mismatch
 
 
 def run(bench):
-    """All groups at once; each has its own line of counts."""
+    """All waves on one broker; each group has its own line of counts."""
+    size = QUICK if bench.quick else FULL
+    own_tests = [sys.executable, PROGRAMS.parent / "test_group_checker.py"]
+    processes.run(own_tests, 60, bench.log_path)  # A checker that cannot fail proves nothing.
+    for flavour in FLAVOURS.values():
+        flavour.command()  # Installed before anything is started.
     peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
     peer.start()
     try:
         own = bench.on(peer)
-        topic = own.topic("t", PARTITIONS)
-        producer = Part(own, "producer", "produce", topic, str(RECORDS_A_SECOND))
-        groups = [Group(own, topic, name, settings) for name, settings in GROUPS.items()]
-        seconds = 6 if bench.quick else 20
-        threads = [threading.Thread(target=one.live, args=(seconds,)) for one in groups]
-        try:
-            for thread in threads:
-                thread.start()
-            if not bench.quick:
-                time.sleep(seconds / 2)
-                peer.kill()
-                peer.start()
-            for one in groups:
-                one.lived.wait()
-            producer.stop()
-            texts = [one.finish(producer.lines()) for one in groups]
-        finally:
-            for one in groups:
-                one.over.set()
-            for part in [producer, *[part for one in groups for part in one.parts]]:
-                part.child.kill()
-                part.child.wait()
+        names = [name for name in FLAVOURS if name in os.environ.get(ONLY, name).split(",")]
+        waves = max(1, min(size.waves, len(names)))
+        texts = []
+        for number in range(waves):
+            texts += Wave(own, number, names[number::waves], size).run()
         if not peer.stop():
             raise Mismatch("the broker did not stop cleanly")
     finally:
         peer.stop()
-    return "; ".join(texts)
+    return "\n        ".join([f"{len(texts)} groups", *texts])
 
 
-class Part:
-    """One process of confluent_group.py and the file with its lines."""
+class Wave:
+    """Some groups that read one topic at one time."""
 
-    def __init__(self, bench, name, word, *arguments):
-        self.name = name
-        self.asked = False
-        self.path = bench.scratch / f"{bench.name}-{name}.jsonl"
-        command = [peer_cache.python_with_confluent_kafka(), PROGRAMS / "confluent_group.py"]
-        command += [word, bench.peer.bootstrap, *arguments]
-        self.child = processes.start(command, self.path, self.path.with_suffix(".err"))
+    def __init__(self, bench, number, names, size):
+        self.bench, self.size, self.names = bench, size, names
+        self.topic = bench.topic(f"t{number}", size.partitions)
+        self.producer = self.helper(f"producer-{number}", "produce", str(size.records_a_second))
+        self.observer = self.helper(f"observer-{number}", "observe", *names)
+        self.away = []
+        self.groups = [Group(bench, self.topic, name, FLAVOURS[name], size) for name in names]
 
-    def stop(self):
-        """SIGTERM, and it has to end by itself."""
-        self.ask_to_stop()
+    def helper(self, name, word, *words):
+        """A process of confluent_group.py that is no member."""
+        argv, environment = group_life.confluent(word, self.bench.peer.bootstrap, self.topic)
+        return Part(name, ([*argv, *words], environment), self.bench.scratch)
+
+    def run(self):
+        """The counts of each group, as text."""
         try:
-            code = self.child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = f"nothing after {STOP_SECONDS} s"
-        if code != 0:
-            text = self.path.with_suffix(".err").read_text(errors="replace").strip()
-            raise Mismatch(f"{self.name} ended with {code}: {text[-300:]}")
+            for group in self.groups:
+                group.parts[0].wait_for("assigned")  # From here on time counts.
+            for group in self.groups:
+                threading.Thread(target=group.live, args=(self.size.seconds,)).start()
+            for _ in range(self.size.kills):
+                time.sleep(self.size.seconds / (self.size.kills + 1))
+                since = time.monotonic_ns()
+                self.bench.peer.kill()
+                self.bench.peer.start()
+                self.away.append({"event": "away", "since": since, "ns": time.monotonic_ns()})
+            for group in self.groups:
+                group.lived.wait()
+            self.producer.stop()
+            self.read_up()
+            threads = [threading.Thread(target=group.leave) for group in self.groups]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.observer.stop()
+            return [group.check(self.others(group), SESSION_SECONDS) for group in self.groups]
+        finally:
+            parts = [part for group in self.groups for part in group.parts]
+            for part in [self.producer, self.observer, *parts]:
+                part.child.kill()
+                part.child.wait()
+            for group in self.groups:
+                group.over.set()
 
-    def ask_to_stop(self):
-        """SIGTERM, once it listens to it, and only once: a Python that is ending does not."""
-        if self.asked:
-            return
-        self.asked = True
-        deadline = time.monotonic() + STOP_SECONDS
-        while not self.lines() and self.child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if self.child.poll() is None:
-            self.child.terminate()
-
-    def lines(self):
-        """What it has printed so far."""
-        return group_checker.read(self.path)
-
-
-class Group:
-    """The members of one group and one who looks on."""
-
-    def __init__(self, bench, topic, name, settings):
-        self.bench = bench
-        self.topic = topic
-        self.name = name
-        self.settings = [f"group.id={name}", *settings]
-        self.random = random.Random(f"{SEED} {name}")
-        self.killed = []
-        self.fault = None
-        self.lived, self.over = threading.Event(), threading.Event()
-        self.members = []
-        self.parts = [Part(bench, f"{name}-observer", "observe", topic, name)]
-        self.join()
-
-    def join(self):
-        """One more member."""
-        name = f"{self.name}-{len(self.parts)}"
-        self.members.append(Part(self.bench, name, "member", self.topic, name, *self.settings))
-        self.parts.append(self.members[-1])
-
-    def live(self, seconds):
-        """One deed after the other; a fault waits for `finish`. A thread takes the processes that
-        it started with it when it ends (processes.py), so this one stays."""
-        try:
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
-                time.sleep(self.random.uniform(0.3, 1.2))
-                self.act()
-        except Exception as fault:  # Of a thread: told by the one who waits for it.
-            self.fault = fault
-        self.lived.set()
-        self.over.wait()
-
-    def act(self):
-        """Join, leave, crash, or leave or crash and come back at once."""
-        if len(self.members) < 2 or (len(self.members) < MEMBERS and self.random.random() < 0.5):
-            self.join()
-            return
-        member = self.members.pop(self.random.randrange(len(self.members)))
-        if self.random.random() < 0.5:
-            self.kill(member)
-        else:
-            member.stop()
-        if self.random.random() < 0.5:
-            self.join()
-
-    def kill(self, member):
-        """Its ownership ends when the process is gone."""
-        member.child.kill()
-        member.child.wait()
-        line = {"event": "killed", "ns": time.monotonic_ns(), "member": member.name}
-        self.killed.append(line)
-
-    def finish(self, produced):
-        """Reads up, leaves, and is checked; the counts as text."""
-        if self.fault is not None:
-            raise self.fault
-        if not self.members:
-            self.join()
+    def read_up(self):
+        """Until everybody has read and committed all, or the checker will say who has not."""
         deadline = time.monotonic() + READ_UP_SECONDS
-        while group_checker.unread(produced + self.lines()) and time.monotonic() < deadline:
+        ends = {}
+        for line in self.producer.lines():
+            if line["event"] == "produced":
+                ends[line["p"]] = max(ends.get(line["p"], 0), line["o"] + 1)
+        while time.monotonic() < deadline:
+            last = {line["group"]: line for line in self.observer.lines() if "group" in line}
+            done = [name for name in last if group_checker.offsets_of(last[name]) == ends]
+            if sorted(done) == sorted(self.names):
+                return
             time.sleep(0.2)
-        for member in self.members:
-            member.ask_to_stop()
-        for member in self.members:
-            member.stop()
-        self.parts[0].stop()
-        try:
-            counts = group_checker.check(produced + self.lines())
-        except Mismatch as fault:
-            raise Mismatch(f"{self.name}: {fault}") from fault
-        named = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return f"{self.name}: {len(self.parts) - 1} members, {named}"
 
-    def lines(self):
-        """Of everybody."""
-        return self.killed + [line for part in self.parts for line in part.lines()]
+    def others(self, group):
+        """What was produced, and what was seen of this group."""
+        seen = [line for line in self.observer.lines() if line.get("group") == group.name]
+        return self.producer.lines() + seen + self.away
 
 
-PARTITIONS = 6
-MEMBERS = 5
-RECORDS_A_SECOND = 200
-SEED = 5
-STOP_SECONDS = 30
-READ_UP_SECONDS = 30
-CLASSIC = ["session.timeout.ms=4000", "heartbeat.interval.ms=300"]
-GROUPS = {
-    "classic": [*CLASSIC, "partition.assignment.strategy=range"],
-    "cooperative": [*CLASSIC, "partition.assignment.strategy=cooperative-sticky"],
-    "consumer": ["group.protocol=consumer"],
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How long, and how much at a time; members of each group, and the pauses between deeds."""
+
+    waves: int
+    seconds: float
+    kills: int
+    fewest: int
+    most: int
+    partitions: int
+    records_a_second: int
+    pauses: tuple
+
+
+QUICK = Size(1, 20, 1, 2, 5, 6, 100, (0.5, 2.5))
+FULL = Size(4, 72, 2, 5, 20, 16, 200, (0.3, 2))
+READ_UP_SECONDS = 60
+ONLY = "RINGLOG_GROUP_FLAVOURS"
+SESSION_SECONDS = 6
+CLASSIC = [f"session.timeout.ms={SESSION_SECONDS * 1000}", "heartbeat.interval.ms=500"]
+EAGER = [*CLASSIC, "partition.assignment.strategy=range"]
+COOPERATIVE = [*CLASSIC, "partition.assignment.strategy=cooperative-sticky"]
+JAVA = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
+CONSUMER = ["group.protocol=consumer"]
+FLAVOURS = {
+    "librdkafka-eager": Flavour(group_life.librdkafka, EAGER),
+    "librdkafka-cooperative": Flavour(group_life.librdkafka, COOPERATIVE),
+    "librdkafka-consumer": Flavour(group_life.librdkafka, CONSUMER),
+    "java-eager": Flavour(group_life.java, [*CLASSIC, f"{JAVA}RangeAssignor"], 4, 2),
+    "java-cooperative": Flavour(
+        group_life.java, [*CLASSIC, f"{JAVA}CooperativeStickyAssignor"], 4, 2
+    ),
+    "java-consumer": Flavour(group_life.java, CONSUMER, 4, 2),
+    "franz-go": Flavour(group_life.franz, COOPERATIVE),
+    "franz-go-consumer": Flavour(group_life.franz, CONSUMER),
+    # Its program takes what the client gives up, and takes up again, from the client's log.
+    "kafkajs": Flavour(group_life.kafkajs, CLASSIC),
+    # Its program says by itself that it gives up what it has before it leaves.
+    "aiokafka": Flavour(group_life.aiokafka, CLASSIC),
+    # Its program begins at what is committed, which the client forgets after a missed generation.
+    "kafka-python": Flavour(group_life.kafka_python, EAGER),
+    "kafka-python-cooperative": Flavour(group_life.kafka_python, COOPERATIVE),
 }
 PROPERTIES = {
     "group.min.session.timeout.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "2000",
-    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.session.timeout.ms": str(SESSION_SECONDS * 1000),
     "group.consumer.min.heartbeat.interval.ms": "200",
-    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "500",
 }
 ASKS_FOR_A_COORDINATOR = True

@@ -4,8 +4,10 @@ Apache Kafka's own system test: a copier per partition reads committed input, wr
 output and its offsets to a group in one transaction, and aborts every third one at random. Here the
 copiers are killed (`kill -9`) at random moments and started again with the same transactional id,
 and the broker is killed and once stopped cleanly over the same directory and ports. At the end
-every message stands in the output once, in its order; nothing less and nothing twice. Partitions
-are assigned by hand (no --group-mode), so the group is only where offsets are kept.
+every message stands in the output once, in its order; nothing less and nothing twice.
+All of it twice: partitions assigned by hand, where a group is only a place for offsets, and all
+copiers in one group (--group-mode --use-group-metadata), which deals them out and fences by its
+generation who has lost them.
 """
 
 import json
@@ -25,17 +27,19 @@ def run(bench):
     peer = bench.new_peer(PROPERTIES, fixed_ports=True)
     peer.start()
     try:
-        text = copy(bench.on(peer), random.Random(11))
+        alone = Size.quick() if bench.quick else Size()
+        text = copy(bench.on(peer), random.Random(11), Copier, alone)
+        grouped = Size.quick_group() if bench.quick else Size.group()
+        text += "; in a group " + copy(bench.on(peer), random.Random(12), GroupCopier, grouped)
         same("stop", "clean", True, peer.stop())
         return text
     finally:
         peer.stop()
 
 
-def copy(bench, generator):
+def copy(bench, generator, kind, size):
     """Seeds the input, runs and disturbs the copiers, compares."""
-    size = Size.quick() if bench.quick else Size()
-    source, target = bench.topic("in", PARTITIONS), bench.topic("out", PARTITIONS)
+    source, target = (bench.topic(f"{kind.word}-{end}", PARTITIONS) for end in ("in", "out"))
     seeded = []
     for index in range(size.messages * PARTITIONS):
         value = b"%d " % index + b"v" * generator.randint(0, 60)
@@ -44,7 +48,9 @@ def copy(bench, generator):
         )
     started = benches.milliseconds()
     bench.produce(source, seeded)
-    copiers = [Copier(bench, place, source, target, size) for place in range(PARTITIONS)]
+    copiers = []
+    for place in range(PARTITIONS):
+        copiers.append(kind(bench, place, source, target, size, copiers))
     try:
         broker_ends = disturb(bench, copiers, size, generator)
         for copier in copiers:
@@ -56,16 +62,20 @@ def copy(bench, generator):
     same("disturbed", "copiers killed at work", True, killed > 0)
     total = check(bench, target, seeded, benches.now_window(started), size)
     lost = sum(copier.given_up for copier in copiers)
+    dealt = sum(copier.dealt() for copier in copiers)
+    same("disturbed", "dealt out again", kind.word == "group", dealt > PARTITIONS)
     return (
         f"{size.messages * PARTITIONS} messages copied, {total} records compared; "
-        f"{killed} copiers and {broker_ends} brokers ended, {lost} copiers gave up"
+        f"{killed} copiers and {broker_ends} brokers ended, {lost} copiers gave up, "
+        f"{dealt} times partitions dealt out"
     )
 
 
 def disturb(bench, copiers, size, generator):
     """Ends copiers and the broker, in a random order, each after some more progress; how many ends
     the broker had."""
-    ends = [(copier, copier.kill_and_start) for copier in copiers] * size.copier_kills
+    killed = copiers[: size.killed_copiers]
+    ends = [(copier, copier.kill_and_start) for copier in killed] * size.copier_kills
     broker_ends = [True] * size.broker_kills + [False] * size.broker_stops
     for hard in broker_ends:
         ends.append((generator.choice(copiers), lambda hard=hard: end_broker(bench.peer, hard)))
@@ -114,23 +124,29 @@ def plain(records):
 class Copier:
     """The copier of one partition: the process, and how often it ended."""
 
-    def __init__(self, bench, place, source, target, size):
-        self.place, self.size = place, size
+    word = "alone"
+
+    def __init__(self, bench, place, source, target, size, all_copiers):
+        self.place, self.size, self.all_copiers = place, size, all_copiers
         self.patience_seconds = PROGRESS_SECONDS[bench.peer.name]
         self.killed, self.given_up = 0, 0
-        self.out = bench.scratch / f"copier-{place}.out"
-        self.err = bench.scratch / f"copier-{place}.err"
+        self.out = bench.scratch / f"copier-{self.word}-{place}.out"
+        self.err = bench.scratch / f"copier-{self.word}-{place}.err"
         tool = "org.apache.kafka.tools.TransactionalMessageCopier"
         self.command = kafka_peer.java(peer_cache.kafka_class_path(), tool, heap="256m")
         self.command += ["--broker-list", bench.peer.bootstrap, "--input-topic", source]
         self.command += ["--input-partition", str(place), "--output-topic", target]
-        self.command += ["--consumer-group", f"{bench.name}-{place}"]
-        self.command += ["--transactional-id", f"{bench.name}-{place}"]
+        self.command += ["--transactional-id", f"{bench.name}-{self.word}-{place}"]
+        self.command += self.group_words(f"{bench.name}-{self.word}")
         self.command += ["--transaction-size", str(size.per_transaction)]
         self.command += ["--transaction-timeout", str(TIMEOUT_MS[bench.peer.name])]
         self.command += ["--enable-random-aborts"]
         self.child = None
         self.start()
+
+    def group_words(self, name):
+        """A group of its own, for the offsets."""
+        return ["--consumer-group", f"{name}-{self.place}"]
 
     def start(self):
         """A new process with the same transactional id."""
@@ -138,14 +154,23 @@ class Copier:
 
     def copied(self):
         """How much it says it has copied, over all of its lives."""
+        told = self.told()
+        return self.size.messages - told[-1]["remaining"] if told else 0
+
+    def told(self):
+        """All that it has said."""
+        found = []
         lines = self.out.read_text(errors="replace").splitlines() if self.out.exists() else []
-        for line in reversed(lines):
+        for line in lines:
             try:
-                fields = json.loads(line)
+                found.append(json.loads(line))
             except ValueError:
                 continue  # Cut off by a kill.
-            return self.size.messages - fields["remaining"]
-        return 0
+        return found
+
+    def dealt(self):
+        """How often the group gave it partitions."""
+        return sum(fields["stage"] == "RebalanceComplete" for fields in self.told())
 
     def wait_for(self, count):
         """Until that much is copied, or it has ended."""
@@ -187,11 +212,35 @@ class Copier:
             time.sleep(0.02)
 
 
+class GroupCopier(Copier):
+    """A copier of whatever the group gives it. One that is given nothing ends, and well."""
+
+    word = "group"
+
+    def group_words(self, name):
+        """One group for all of them."""
+        return ["--consumer-group", name, "--group-mode", "--use-group-metadata"]
+
+    def copied(self):
+        """A partition's share of what all of them have copied; none counts what it did just before
+        it was killed."""
+        return sum(copier.processed() for copier in self.all_copiers) // PARTITIONS
+
+    def processed(self):
+        """By this one, over all of its lives."""
+        total, before = 0, 0
+        for fields in self.told():
+            now = fields["totalProcessed"]
+            total += now - before if now >= before else now
+            before = now
+        return total
+
+
 class Size:
     """How much, and how often what is ended."""
 
     messages, per_transaction = 20_000, 200
-    copier_kills, broker_kills, broker_stops = 3, 2, 1
+    killed_copiers, copier_kills, broker_kills, broker_stops = 2, 3, 2, 1
 
     @staticmethod
     def quick():
@@ -199,6 +248,20 @@ class Size:
         size = Size()
         size.messages, size.per_transaction = 1_500, 50
         size.copier_kills, size.broker_kills, size.broker_stops = 1, 1, 0
+        return size
+
+    @staticmethod
+    def group():
+        """Whoever is killed stays a member for the ten seconds that the tool asks for."""
+        size = Size()
+        size.copier_kills = 2
+        return size
+
+    @staticmethod
+    def quick_group():
+        """For every change."""
+        size = Size.quick()
+        size.killed_copiers = 1
         return size
 
 

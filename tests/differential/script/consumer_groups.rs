@@ -22,7 +22,7 @@ pub fn ask(peer: &mut Peer) {
     commits(peer);
 }
 
-fn beat(group: &str, member: &str, epoch: i32) -> Beat {
+pub fn beat(group: &str, member: &str, epoch: i32) -> Beat {
     Beat::default()
         .with_group_id(GroupId(text(group)))
         .with_member_id(text(member))
@@ -31,7 +31,7 @@ fn beat(group: &str, member: &str, epoch: i32) -> Beat {
         .with_topic_partitions(None)
 }
 
-fn join(group: &str, member: &str) -> Beat {
+pub fn join(group: &str, member: &str) -> Beat {
     beat(group, member, 0)
         .with_rebalance_timeout_ms(30_000)
         .with_subscribed_topic_names(Some(vec![TopicName(text("consumed"))]))

@@ -4,9 +4,11 @@ mod cluster;
 mod configs;
 mod consumer_groups;
 mod coordinators;
+mod delete_records;
 mod fetch;
 mod group_offsets;
 mod groups;
+mod mixed_groups;
 mod offsets;
 mod produce;
 mod quorum;
@@ -27,11 +29,13 @@ pub fn run(mut peer: Peer) -> Answers {
     produce::ask(&mut peer);
     fetch::ask(&mut peer);
     offsets::ask(&mut peer);
+    delete_records::ask(&mut peer);
     coordinators::ask(&mut peer);
     group_offsets::ask(&mut peer);
     txn_offsets::ask(&mut peer);
     groups::ask(&mut peer);
     consumer_groups::ask(&mut peer);
+    mixed_groups::ask(&mut peer);
     peer.into_answers()
 }
 

@@ -21,16 +21,16 @@ use ringlog::batch::BatchBuilder;
 use ringlog::batch::compression::CompressionTarget;
 use ringlog::error_code::ErrorCode;
 use ringlog::ids::{Offset, ProducerEpoch, ProducerId};
-use ringlog::io::{Monotonic, Runtime};
+use ringlog::io::Monotonic;
+use ringlog::metadata::image::{CONSUMER_OFFSETS, TRANSACTION_STATE};
+use ringlog::sim::Random;
 use ringlog::sim::checker::{AttemptId, RecordId, Session};
-use ringlog::sim::{Network, Random};
 
 use super::oracle::{Ended, Oracle, TxnNo};
-use super::wire::Wire;
-use super::{PARTITIONS, TOPIC, group_of};
-use crate::machine::Cluster;
-use crate::support::client::request_frame;
-use crate::support::requests::Topic;
+use super::topics::SPARE_PARTITIONS;
+use super::{PARTITIONS, SPARE, TOPIC, group_of};
+use crate::caller::Caller;
+use crate::support::requests::{Topic, produce};
 use crate::support::transactions::{
     Identity, add_offsets, add_partitions, end_txn, transactional_id, txn_offset_commit,
 };
@@ -38,8 +38,6 @@ use crate::support::transactions::{
 /// What all clients of one boot share.
 #[derive(Clone)]
 pub struct Surroundings {
-    pub cluster: Rc<Cluster>,
-    pub network: Network,
     pub oracle: Rc<RefCell<Oracle>>,
     /// The storage has a fault, or the broker is stopping: refusals are no surprise.
     pub may_fail: Rc<Cell<bool>>,
@@ -69,6 +67,8 @@ struct Current {
     added: BTreeSet<i32>,
     unanswered: Vec<Sent>,
     offsets: Offsets,
+    /// It was to write to the topic that comes and goes.
+    is_in_spare: bool,
     /// Nobody can say when it times out.
     may_time_out: bool,
     doomed: bool,
@@ -98,16 +98,12 @@ pub type Place = Rc<RefCell<Option<Producer>>>;
 /// Whoever runs a producer.
 pub struct Client {
     pub around: Surroundings,
-    pub runtime: Rc<dyn Runtime>,
-    pub random: Random,
+    pub caller: Caller,
     /// Number of its transactional id.
     pub id: usize,
     pub place: Place,
     /// Its place was taken by another process.
     pub is_zombie: bool,
-    pub wire: Option<Wire>,
-    /// A copy of the last request is under way.
-    pub copied: bool,
 }
 
 /// What to make of a code.
@@ -146,7 +142,7 @@ impl Client {
             return self.end(producer, current.no, commit).await;
         }
         if current.doomed {
-            return match self.random.below(4) {
+            return match self.caller.random.below(4) {
                 0 => self.die(),
                 _ => self.decide(false),
             };
@@ -157,10 +153,11 @@ impl Client {
         if current.offsets == Offsets::Unanswered {
             return self.commit_offsets(producer, current).await;
         }
-        match self.random.below(100) {
+        match self.caller.random.below(100) {
             0..45 => self.add_batches(&producer, &current),
             45..58 if current.offsets == Offsets::None => self.want_offsets(),
-            45..78 if self.around.oracle.borrow().has_anything(current.no) => self.decide(true),
+            45..72 if self.around.oracle.borrow().has_anything(current.no) => self.decide(true),
+            72..78 if !current.is_in_spare => self.touch_spare(&producer).await,
             78..88 => self.abort(&producer, &current),
             88..90 => self.die(),
             _ => self.pause().await,
@@ -171,7 +168,7 @@ impl Client {
         if producer.doubtful {
             return self.init(Some(producer.identity)).await;
         }
-        match self.random.below(100) {
+        match self.caller.random.below(100) {
             0..4 => self.die(),
             4..14 => self.pause().await,
             14..18 if self.around.oracle.borrow().counts.transactions > 0 => {
@@ -181,10 +178,11 @@ impl Client {
                 let no = self.around.oracle.borrow_mut().begin(self.id);
                 let current = Current {
                     no,
-                    began: self.runtime.now(),
+                    began: self.caller.runtime.now(),
                     added: BTreeSet::new(),
                     unanswered: Vec::new(),
                     offsets: Offsets::None,
+                    is_in_spare: false,
                     may_time_out: false,
                     doomed: false,
                     end: None,
@@ -199,31 +197,28 @@ impl Client {
     /// The process dies; it may go on all the same, as a zombie beside the one that replaces it.
     fn die(&mut self) {
         let old = self.place.borrow_mut().take();
-        self.wire = None;
-        if self.is_zombie || !self.random.chance(1, 2) {
+        self.caller.hang_up();
+        if self.is_zombie || !self.caller.random.chance(1, 2) {
             return;
         }
         self.around.oracle.borrow_mut().counts.zombies += 1;
         let zombie = Client {
             around: self.around.clone(),
-            runtime: Rc::clone(&self.runtime),
-            random: self.random.fork(),
+            caller: self.caller.fork(),
             id: self.id,
             place: Rc::new(RefCell::new(old)),
             is_zombie: true,
-            wire: None,
-            copied: false,
         };
-        let steps = 1 + self.random.below(12);
-        self.runtime.spawn(Box::pin(zombie.run(steps)));
+        let steps = 1 + self.caller.random.below(12);
+        self.caller.runtime.spawn(Box::pin(zombie.run(steps)));
     }
 
     async fn init(&mut self, expected: Option<Identity>) {
         let strict = match self.place.borrow().as_ref() {
             Some(producer) => producer.strict,
-            None => self.random.chance(1, 2),
+            None => self.caller.random.chance(1, 2),
         };
-        let timeout_ms = [15, 150, 400, TIMEOUT_MS_MAX][self.random.index(4)];
+        let timeout_ms = [15, 150, 400, TIMEOUT_MS_MAX][self.caller.random.index(4)];
         let mut request = InitProducerIdRequest::default()
             .with_transactional_id(Some(transactional_id(&self.name())))
             .with_transaction_timeout_ms(timeout_ms as i32);
@@ -231,8 +226,8 @@ impl Client {
             request = request.with_producer_id(WireProducerId(id)).with_producer_epoch(epoch);
         }
         let number = self.around.oracle.borrow_mut().init_sent(self.id);
-        let answer = self.ask(if strict { 5 } else { 4 }, &request).await;
-        if self.copied {
+        let answer = self.ask_coordinator(if strict { 5 } else { 4 }, &request).await;
+        if self.caller.copied {
             self.around.oracle.borrow_mut().init_sent(self.id);
         }
         let Some(answer) = answer else { return self.pause().await };
@@ -268,7 +263,8 @@ impl Client {
 
     /// Nothing is to become of it. Before KIP-890 there is nothing to end where nothing was added.
     fn abort(&mut self, producer: &Producer, current: &Current) {
-        let nothing = current.added.is_empty() && current.offsets == Offsets::None;
+        let nothing =
+            current.added.is_empty() && current.offsets == Offsets::None && !current.is_in_spare;
         match nothing && !producer.strict {
             true => self.change(|producer| producer.current = None),
             false => self.decide(false),
@@ -276,11 +272,11 @@ impl Client {
     }
 
     fn add_batches(&mut self, producer: &Producer, current: &Current) {
-        let first = self.random.index(PARTITIONS as usize) as i32;
-        let several = 1 + self.random.below(3) as i32;
+        let first = self.caller.random.index(PARTITIONS as usize) as i32;
+        let several = 1 + self.caller.random.below(3) as i32;
         for step in 0..several.min(PARTITIONS) {
             let index = (first + step) % PARTITIONS;
-            let count = 1 + self.random.index(3);
+            let count = 1 + self.caller.random.index(3);
             let sequence = producer.next_sequence.get(&index).copied().unwrap_or(0);
             let Identity { id, epoch } = producer.identity;
             let session = Session(id.cast_unsigned() << 16 | u64::from(epoch.cast_unsigned()));
@@ -293,7 +289,8 @@ impl Client {
             let builder = BatchBuilder::new(CompressionTarget::Producer)
                 .producer(ProducerId(id), ProducerEpoch(epoch), sequence)
                 .transactional();
-            let set = filled(builder, &records, self.runtime.wall_ms(), &mut self.random);
+            let set =
+                filled(builder, &records, self.caller.runtime.wall_ms(), &mut self.caller.random);
             self.change(|producer| {
                 producer.next_sequence.insert(index, sequence + count as i32);
             });
@@ -317,9 +314,10 @@ impl Client {
         }
         let version = match producer.strict {
             true => 12,
-            false => [9, 11][self.random.index(2)],
+            false => [9, 11][self.caller.random.index(2)],
         };
-        let data = current.unanswered.iter().map(|sent| {
+        let sent = self.for_one_node(&current.unanswered);
+        let data = sent.iter().map(|sent| {
             PartitionProduceData::default()
                 .with_index(sent.index)
                 .with_records(Some(sent.set.clone()))
@@ -334,10 +332,16 @@ impl Client {
             .with_topic_data(vec![topic]);
         if producer.strict {
             // The request itself adds them, as soon as it is sent.
-            let asked: Vec<i32> = current.unanswered.iter().map(|sent| sent.index).collect();
+            let asked: Vec<i32> = sent.iter().map(|sent| sent.index).collect();
             self.change_current(|current| current.added.extend(asked));
         }
-        let Some(answer) = self.ask(version, &request).await else { return self.again().await };
+        let Some(answer) = self.ask(version, &request).await else {
+            // Giving up at once leaves a batch under way whose transaction ends.
+            return match !producer.strict && self.caller.random.chance(2, 3) {
+                true => self.decide(false),
+                false => self.again().await,
+            };
+        };
         for partition in &answer.responses[0].partition_responses {
             let sent = current.unanswered.iter().find(|sent| sent.index == partition.index);
             let sent = sent.expect("an answer for each partition").clone();
@@ -359,12 +363,25 @@ impl Client {
         }
     }
 
+    /// Those of the batches that go to the same node as the first.
+    fn for_one_node(&mut self, unanswered: &[Sent]) -> Vec<Sent> {
+        let owner = |caller: &Caller, sent: &Sent| caller.owner(TOPIC, sent.index);
+        let first = unanswered.first().and_then(|first| owner(&self.caller, first));
+        self.caller.aim = first;
+        let is_single = self.caller.cluster.shards[0].context.is_single();
+        let together =
+            unanswered.iter().filter(|sent| is_single || owner(&self.caller, sent) == first);
+        together.cloned().collect()
+    }
+
     async fn add(&mut self, producer: Producer, current: Current, missing: Vec<i32>) {
         let partitions: Vec<(&str, i32)> = missing.iter().map(|&index| (TOPIC, index)).collect();
         let request = add_partitions(3, &self.name(), producer.identity, &partitions);
         // From now on it may be open.
         self.change_current(|current| current.tries += 1);
-        let Some(answer) = self.ask(3, &request).await else { return self.again().await };
+        let Some(answer) = self.ask_coordinator(3, &request).await else {
+            return self.again().await;
+        };
         let topic = &answer.results_by_topic_v3_and_below[0];
         match sense(topic.results_by_partition[0].partition_error_code) {
             Sense::Good => self.change_current(|current| current.added.extend(missing)),
@@ -377,6 +394,34 @@ impl Client {
         }
     }
 
+    /// Writes to the topic that comes and goes, or has it in its transaction. Whatever is answered,
+    /// and be it nothing, the transaction goes on.
+    async fn touch_spare(&mut self, producer: &Producer) {
+        self.change_current(|current| current.is_in_spare = true);
+        let index = self.caller.random.index(SPARE_PARTITIONS as usize) as i32;
+        let name = self.name();
+        let code = if producer.strict {
+            let Identity { id, epoch } = producer.identity;
+            let mut batch = BatchBuilder::new(CompressionTarget::Producer)
+                .producer(ProducerId(id), ProducerEpoch(epoch), 0)
+                .transactional();
+            batch.push(self.caller.runtime.wall_ms(), None, Some(b"spare"), &[]);
+            let set = Bytes::from(batch.finish());
+            let request = produce(12, &Topic::named(SPARE), index, -1, set)
+                .with_transactional_id(Some(transactional_id(&name)));
+            self.caller.aim = self.caller.owner(SPARE, index);
+            let answer = self.ask(12, &request).await;
+            answer.map(|answer| answer.responses[0].partition_responses[0].error_code)
+        } else {
+            let request = add_partitions(3, &name, producer.identity, &[(SPARE, index)]);
+            let answer = self.ask_coordinator(3, &request).await;
+            let topic = answer.map(|answer| answer.results_by_topic_v3_and_below[0].clone());
+            topic.map(|topic| topic.results_by_partition[0].partition_error_code)
+        };
+        self.say(|| format!("writes to {index} of {SPARE}: {code:?}"));
+        self.around.oracle.borrow_mut().counts.spare_batches += u64::from(code == Some(0));
+    }
+
     fn want_offsets(&mut self) {
         self.change_current(|current| current.offsets = Offsets::Unanswered);
     }
@@ -385,7 +430,9 @@ impl Client {
         let group = group_of(self.id);
         if !producer.strict {
             let request = add_offsets(&self.name(), producer.identity, &group);
-            let Some(answer) = self.ask(3, &request).await else { return self.again().await };
+            let Some(answer) = self.ask_coordinator(3, &request).await else {
+                return self.again().await;
+            };
             match sense(answer.error_code) {
                 Sense::Good => {}
                 Sense::Later => return self.again().await,
@@ -396,7 +443,8 @@ impl Client {
         let index = self.id as i32 % PARTITIONS;
         let offsets = [(index, value)];
         let request = txn_offset_commit(&self.name(), producer.identity, &group, TOPIC, &offsets);
-        let version = if producer.strict { 5 } else { [3, 4][self.random.index(2)] };
+        let version = if producer.strict { 5 } else { [3, 4][self.caller.random.index(2)] };
+        self.caller.aim_at_keeper(CONSUMER_OFFSETS, &group);
         let Some(answer) = self.ask(version, &request).await else { return self.again().await };
         let code = answer.topics[0].partitions[0].error_code;
         match sense(code) {
@@ -412,12 +460,12 @@ impl Client {
     async fn end(&mut self, producer: Producer, no: TxnNo, commit: bool) {
         let version = match producer.strict {
             true => 5,
-            false => [2, 4][self.random.index(2)],
+            false => [2, 4][self.caller.random.index(2)],
         };
         self.around.oracle.borrow_mut().ending(no, commit);
         self.say(|| format!("ends {}, commit: {commit}", no.0));
         let request = end_txn(&self.name(), producer.identity, commit);
-        let Some(answer) = self.ask(version, &request).await else {
+        let Some(answer) = self.ask_coordinator(version, &request).await else {
             self.around.oracle.borrow_mut().ended(no, commit, Ended::Unknown);
             return self.pause().await;
         };
@@ -437,7 +485,7 @@ impl Client {
                 self.around.oracle.borrow_mut().ended(no, commit, Ended::Refused);
                 self.refused("EndTxn", code);
                 // The newer protocol goes on by an abort, which answers what it is now.
-                match producer.strict && commit && self.random.chance(1, 2) {
+                match producer.strict && commit && self.caller.random.chance(1, 2) {
                     true => self.decide(false),
                     false => self.die(),
                 }
@@ -452,7 +500,7 @@ impl Client {
         let Some(producer) = self.place.borrow().clone() else { return };
         let Some(current) = &producer.current else { return };
         let due = current.began.plus_ms(producer.timeout_ms);
-        let timed_out = current.may_time_out || self.runtime.now() >= due;
+        let timed_out = current.may_time_out || self.caller.runtime.now() >= due;
         let expired = self.around.ids_expire && code == ErrorCode::InvalidProducerIdMapping.code();
         // Of a transaction that is given up it may be another's refusal.
         let excused = timed_out || expired || producer.doubtful || current.doomed;
@@ -476,64 +524,34 @@ impl Client {
         self.pause().await;
     }
 
-    /// Sends a request and waits for its answer, as long as patience lasts.
-    async fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
-        self.copied = false;
-        if self.random.chance(1, 20) {
-            self.send_copy(version, request);
-        }
-        if self.wire.is_none() || self.random.chance(1, 15) {
-            let shards = &self.around.cluster.shards;
-            let shard = &shards[self.random.index(shards.len())];
-            self.wire = Some(Wire::connect(&self.around.network, shard));
-        }
-        let patience_us = match self.random.chance(1, 20) {
-            true => self.random.below(6_000),
-            false => PATIENCE_MS * 1_000,
-        };
-        let deadline = Monotonic(self.runtime.now().0 + patience_us * 1_000);
-        let mut wire = self.wire.take()?;
-        let answer = {
-            let called = wire.call(version, request);
-            let tired = async {
-                self.runtime.sleep_until(deadline).await;
-                None
-            };
-            futures_lite::future::or(called, tired).await
-        };
-        match answer {
-            Some(answer) => {
-                self.wire = Some(wire);
-                Some(answer)
-            }
-            None => {
-                self.around.oracle.borrow_mut().counts.lost_answers += 1;
-                self.say(|| format!("has no answer to API {} v{version}", R::KEY));
-                self.doubt();
-                None
-            }
-        }
+    /// Asks the coordinator of its transactional id.
+    async fn ask_coordinator<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Option<R::Response> {
+        let name = self.name();
+        self.caller.aim_at_keeper(TRANSACTION_STATE, &name);
+        self.ask(version, request).await
     }
 
-    /// The same request, once more and later, on a connection of its own; nobody waits for it.
-    fn send_copy<R: Request>(&mut self, version: i16, request: &R) {
-        self.copied = true;
-        self.around.oracle.borrow_mut().counts.copies += 1;
-        self.say(|| format!("sends API {} v{version} twice", R::KEY));
-        self.doubt();
-        let frame = request_frame(version, 1, Some("copy"), request);
-        let longest_ms = [1, 10, 200][self.random.index(3)];
-        let due = self.runtime.now().plus_ms(self.random.below(longest_ms));
-        let shards = &self.around.cluster.shards;
-        let shard = Rc::clone(&shards[self.random.index(shards.len())]);
-        let (network, runtime) = (self.around.network.clone(), Rc::clone(&self.runtime));
-        self.runtime.spawn(Box::pin(async move {
-            runtime.sleep_until(due).await;
-            let mut wire = Wire::connect(&network, &shard);
-            if wire.send(&frame).await.is_some() {
-                wire.receive().await;
-            }
-        }));
+    /// Sends a request and waits for its answer, as long as patience lasts.
+    async fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
+        let answer = self.caller.ask(version, request, PATIENCE_MS).await;
+        let mut oracle = self.around.oracle.borrow_mut();
+        oracle.counts.lost_answers += u64::from(answer.is_none());
+        oracle.counts.copies += u64::from(self.caller.copied);
+        drop(oracle);
+        if self.caller.copied {
+            self.say(|| format!("has sent API {} v{version} twice", R::KEY));
+        }
+        if answer.is_none() {
+            self.say(|| format!("has no answer to API {} v{version}", R::KEY));
+        }
+        if answer.is_none() || self.caller.copied {
+            self.doubt();
+        }
+        answer
     }
 
     fn doubt(&mut self) {
@@ -541,12 +559,13 @@ impl Client {
     }
 
     async fn pause(&mut self) {
-        let pause_ms = match self.random.below(20) {
-            0 => 50 + self.random.below(300),
-            1..4 => self.random.below(40),
-            _ => self.random.below(4),
+        let pause_ms = match self.caller.random.below(20) {
+            0 => 50 + self.caller.random.below(300),
+            1..4 => self.caller.random.below(40),
+            _ => self.caller.random.below(4),
         };
-        self.runtime.sleep_until(self.runtime.now().plus_ms(pause_ms)).await;
+        let runtime = Rc::clone(&self.caller.runtime);
+        runtime.sleep_until(runtime.now().plus_ms(pause_ms)).await;
     }
 
     fn name(&self) -> String {
@@ -577,9 +596,9 @@ impl Client {
 
     fn say(&self, what: impl FnOnce() -> String) {
         let zombie = if self.is_zombie { " (zombie)" } else { "" };
-        let at_us = self.runtime.now().0 / 1_000;
+        let at_us = self.caller.runtime.now().0 / 1_000;
         let line = format!("{at_us} {}{zombie} {}", self.name(), what());
-        self.around.oracle.borrow_mut().trace(line);
+        self.around.oracle.borrow_mut().trace.say(line);
     }
 }
 
@@ -622,7 +641,7 @@ pub fn filled(
 pub const TIMEOUT_MS_MAX: u64 = 3_000;
 
 /// How long an answer is waited for.
-const PATIENCE_MS: u64 = 8_000;
+pub const PATIENCE_MS: u64 = 8_000;
 
 /// Attempts after which a transaction is given up.
 const TRIES_MAX: u32 = 40;

@@ -2,9 +2,10 @@
 //! messages between shards, used over simulated connections, judged by an oracle that knows every
 //! transaction's fate.
 //!
-//! One seed is one life: boots with other numbers of shards, producers of both protocol levels that
-//! die, come back and go on as zombies, requests lost, doubled and late, messages between shards
-//! delayed, queues between shards of a few messages, transactions that time out, power loss at any
+//! One seed is one life: boots with other numbers of shards, which are one node or several;
+//! producers of both protocol levels that die, come back and go on as zombies, requests lost,
+//! doubled and late, messages between shards delayed, queues between shards of a few messages,
+//! transactions that time out, a topic that is deleted under open transactions, power loss at any
 //! step, failing and full disks. At the end there is quiet for as long as a transaction may stay
 //! open, and everything is read once more.
 
@@ -12,7 +13,7 @@ mod clients;
 mod oracle;
 mod readers;
 mod scenario;
-mod wire;
+mod topics;
 
 use oracle::Counts;
 
@@ -61,6 +62,8 @@ fn assert_covered(total: &Counts) {
         total.refusals,
         total.zombies,
         total.unstable_offsets,
+        total.spare_batches,
+        total.deletions,
     ];
     assert!(counts.iter().all(|&count| count > 0), "{total:?}");
 }
@@ -76,10 +79,13 @@ fn group_of(id: usize) -> String {
     format!("group-{}", id % 2)
 }
 
-/// The topic that everything is written to.
+/// The topic that everything is written to, and stays.
 const TOPIC: &str = "data";
 
-/// Its partitions.
+/// A topic that is deleted and created again under whatever is open in it.
+const SPARE: &str = "spare";
+
+/// Partitions of the topic that stays.
 const PARTITIONS: i32 = 4;
 
 /// Seeds of each kind when nothing else is asked for.

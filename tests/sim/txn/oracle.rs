@@ -7,11 +7,12 @@
 //! a commit was asked for and not answered it may be either, as a whole, and stays what it turns
 //! out to be. What was never asked to commit must never be seen.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringlog::ids::{Offset, PartitionIndex, TopicId, TopicPartition};
 use ringlog::sim::checker::{AttemptId, History, LogView, RecordId, Session};
+
+use crate::trace::Trace;
 
 /// Number of a transaction, in the order they were begun; its offsets are committed as this plus 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,6 +87,9 @@ pub struct Counts {
     pub zombies: u64,
     pub reads: u64,
     pub unstable_offsets: u64,
+    /// Batches in a topic that may be deleted.
+    pub spare_batches: u64,
+    pub deletions: u64,
 }
 
 impl Counts {
@@ -107,6 +111,8 @@ impl Counts {
         self.zombies += other.zombies;
         self.reads += other.reads;
         self.unstable_offsets += other.unstable_offsets;
+        self.spare_batches += other.spare_batches;
+        self.deletions += other.deletions;
     }
 }
 
@@ -123,8 +129,7 @@ pub struct Oracle {
     bounds: BTreeMap<TopicPartition, Bounds>,
     inits: BTreeMap<usize, Inits>,
     next_record: u64,
-    violation: Option<String>,
-    trace: VecDeque<String>,
+    pub trace: Trace,
 }
 
 impl Oracle {
@@ -141,8 +146,7 @@ impl Oracle {
             bounds: BTreeMap::new(),
             inits: BTreeMap::new(),
             next_record: 0,
-            violation: None,
-            trace: VecDeque::new(),
+            trace: Trace::default(),
         }
     }
 
@@ -151,43 +155,19 @@ impl Oracle {
         TopicPartition { topic: self.topic, partition: PartitionIndex(index) }
     }
 
-    /// Keeps a line of what happened.
-    pub fn trace(&mut self, line: impl Into<String>) {
-        let line = line.into();
-        crate::scenario::say(|| line.clone());
-        if self.trace.len() == TRACE_LINES_MAX {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(line);
-    }
-
     /// Notes the first thing that went wrong.
     pub fn violated(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        self.trace(format!("VIOLATION: {what}"));
-        if self.violation.is_none() {
-            self.violation = Some(what);
-        }
+        self.trace.violated(what);
     }
 
     /// What went wrong, if anything has, with what happened before.
     pub fn check(&self) -> Result<(), String> {
-        let Some(what) = &self.violation else { return Ok(()) };
-        Err(self.with_trace(what))
-    }
-
-    /// A sentence and what happened before.
-    pub fn with_trace(&self, what: &str) -> String {
-        let mut text = what.to_owned();
-        for line in &self.trace {
-            let _ = write!(text, "\n    {line}");
-        }
-        text
+        self.trace.check()
     }
 
     /// A new boot: what was under way in the one before will not be done any more.
     pub fn boot(&mut self, shards: usize) {
-        self.trace(format!("boot with {shards} shards"));
+        self.trace.say(format!("boot with {shards} shards"));
         self.counts.boots += 1;
         for inits in self.inits.values_mut().filter(|inits| !inits.open.is_empty()) {
             // Any of them may have been done before the crash.
@@ -466,5 +446,3 @@ impl Oracle {
         }
     }
 }
-
-const TRACE_LINES_MAX: usize = 400;

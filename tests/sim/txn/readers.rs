@@ -14,14 +14,14 @@ use kafka_protocol::protocol::Request;
 use ringlog::batch::compression::CompressionTarget;
 use ringlog::batch::{BatchBuilder, BatchHeader, HEADER_BYTES, Marker, MarkerKind, Records};
 use ringlog::ids::Offset;
-use ringlog::io::Runtime;
-use ringlog::sim::Random;
+use ringlog::metadata::image::CONSUMER_OFFSETS;
 use ringlog::sim::checker::{Entry, LogView, RecordId};
 
-use super::clients::{Surroundings, filled};
+use super::clients::{PATIENCE_MS, Surroundings, filled};
 use super::oracle::Bounds;
-use super::wire::Wire;
-use super::{PARTITIONS, TOPIC, group_of};
+use super::topics::SPARE_PARTITIONS;
+use super::{PARTITIONS, SPARE, TOPIC, group_of};
+use crate::caller::Caller;
 use crate::support::requests::{Topic, fetch, list_offsets, produce};
 use crate::support::transactions::offset_fetch;
 
@@ -35,10 +35,9 @@ pub struct Positions {
 /// A reader of some partitions.
 pub struct Reader {
     pub around: Surroundings,
-    pub runtime: Rc<dyn Runtime>,
-    pub random: Random,
+    /// Nothing that it asks is lost or doubled.
+    pub caller: Caller,
     pub positions: Rc<RefCell<Positions>>,
-    pub wire: Option<Wire>,
     /// Transactional ids whose offsets it asks for.
     pub ids: usize,
 }
@@ -54,8 +53,8 @@ impl Reader {
     /// Reads on and on in the partitions whose number is `remainder` modulo 2.
     pub async fn run(mut self, remainder: i32) {
         loop {
-            let index = remainder + 2 * self.random.index(PARTITIONS as usize / 2) as i32;
-            match self.random.below(100) {
+            let index = remainder + 2 * self.caller.random.index(PARTITIONS as usize / 2) as i32;
+            match self.caller.random.below(100) {
                 0..35 => {
                     let from = self.positions.borrow().committed.get(&index).copied();
                     let next = self.read_committed(index, from.unwrap_or(0)).await;
@@ -70,15 +69,15 @@ impl Reader {
                     }
                 }
                 55..65 => {
-                    self.bound(index, self.random.clone().chance(1, 2)).await;
+                    self.bound(index, self.caller.random.clone().chance(1, 2)).await;
                 }
                 65..75 => {
-                    let id = self.random.index(self.ids);
-                    let stable = self.random.chance(3, 4);
+                    let id = self.caller.random.index(self.ids);
+                    let stable = self.caller.random.chance(3, 4);
                     self.offset(id, stable).await;
                 }
                 75..80 => self.write(index).await,
-                _ => self.pause().await,
+                _ => self.caller.pause(12).await,
             }
         }
     }
@@ -86,12 +85,13 @@ impl Reader {
     /// Reads committed records from an offset; where to go on.
     pub async fn read_committed(&mut self, index: i32, from: i64) -> Option<i64> {
         let mut request = fetch(12, &Topic::named(TOPIC), index, from).with_isolation_level(1);
-        request.max_bytes = 1 + self.random.index(20_000) as i32;
-        if self.random.chance(1, 4) {
-            request = request.with_max_wait_ms(self.random.below(60) as i32).with_min_bytes(1);
+        request.max_bytes = 1 + self.caller.random.index(20_000) as i32;
+        if self.caller.random.chance(1, 4) {
+            request =
+                request.with_max_wait_ms(self.caller.random.below(60) as i32).with_min_bytes(1);
         }
         let known = self.around.oracle.borrow().bounds(index);
-        let answer = self.ask(12, &request).await?;
+        let answer = self.ask_leader(12, index, &request).await?;
         let data = &answer.responses[0].partitions[0];
         let batches = self.taken(index, known, data, from)?;
         let Some(last) = batches.last() else {
@@ -121,7 +121,7 @@ impl Reader {
     async fn read_all(&mut self, index: i32, from: i64) -> Option<LogView> {
         let request = fetch(12, &Topic::named(TOPIC), index, from);
         let known = self.around.oracle.borrow().bounds(index);
-        let answer = self.ask(12, &request).await?;
+        let answer = self.ask_leader(12, index, &request).await?;
         let data = &answer.responses[0].partitions[0];
         let batches = self.taken(index, known, data, from)?;
         let end = batches.last().map_or(from, |last| last.header.next_offset().0);
@@ -177,7 +177,7 @@ impl Reader {
         let isolation = i8::from(committed);
         let request = list_offsets(TOPIC, index, -1).with_isolation_level(isolation);
         let known = self.around.oracle.borrow().bounds(index);
-        let answer = self.ask(7, &request).await?;
+        let answer = self.ask_leader(7, index, &request).await?;
         let partition = &answer.topics[0].partitions[0];
         if partition.error_code != 0 {
             if !self.around.may_fail.get() {
@@ -199,6 +199,7 @@ impl Reader {
         let index = id as i32 % PARTITIONS;
         let request = offset_fetch(&group_of(id), TOPIC, &[index], stable);
         let known = self.around.oracle.borrow().committed_offset(id);
+        self.caller.aim_at_keeper(CONSUMER_OFFSETS, &group_of(id));
         let answer = self.ask(8, &request).await?;
         let group = &answer.groups[0];
         let partition = group.topics.first().map(|topic| &topic.partitions[0]);
@@ -220,12 +221,12 @@ impl Reader {
 
     /// A batch outside any transaction, sent once.
     async fn write(&mut self, index: i32) {
-        let count = 1 + self.random.index(2);
+        let count = 1 + self.caller.random.index(2);
         let (attempt, records) = self.around.oracle.borrow_mut().sending(None, None, index, count);
         let builder = BatchBuilder::new(CompressionTarget::Producer);
-        let set = filled(builder, &records, self.runtime.wall_ms(), &mut self.random);
+        let set = filled(builder, &records, self.caller.runtime.wall_ms(), &mut self.caller.random);
         let request = produce(9, &Topic::named(TOPIC), index, -1, set);
-        let Some(answer) = self.ask(9, &request).await else { return };
+        let Some(answer) = self.ask_leader(9, index, &request).await else { return };
         let partition = &answer.responses[0].partition_responses[0];
         match partition.error_code {
             0 => {
@@ -270,21 +271,40 @@ impl Reader {
         Ok(logs)
     }
 
-    async fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
-        if self.wire.is_none() || self.random.chance(1, 10) {
-            let shards = &self.around.cluster.shards;
-            let shard = &shards[self.random.index(shards.len())];
-            self.wire = Some(Wire::connect(&self.around.network, shard));
+    /// Nothing is left open in the topic that comes and goes, when nothing moves any more.
+    pub async fn check_spare(&mut self) -> Result<(), String> {
+        for index in 0..SPARE_PARTITIONS {
+            self.caller.aim = self.caller.owner(SPARE, index);
+            if self.caller.aim.is_none() {
+                continue;
+            }
+            let mut ends = Vec::new();
+            for isolation in [0, 1] {
+                let request = list_offsets(SPARE, index, -1).with_isolation_level(isolation);
+                let answer = self.ask(7, &request).await.ok_or("no end")?;
+                let partition = &answer.topics[0].partitions[0];
+                ends.push((partition.error_code, partition.offset));
+            }
+            if ends[0] != ends[1] || ends[0].0 != 0 {
+                return Err(format!("something is open in {index} of {SPARE}: {ends:?}"));
+            }
         }
-        let mut wire = self.wire.take()?;
-        let answer = wire.call(version, request).await?;
-        self.wire = Some(wire);
-        Some(answer)
+        Ok(())
     }
 
-    async fn pause(&mut self) {
-        let until = self.runtime.now().plus_ms(self.random.below(12));
-        self.runtime.sleep_until(until).await;
+    async fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
+        self.caller.ask(version, request, PATIENCE_MS).await
+    }
+
+    /// Asks the node that has a partition.
+    async fn ask_leader<R: Request>(
+        &mut self,
+        version: i16,
+        index: i32,
+        request: &R,
+    ) -> Option<R::Response> {
+        self.caller.aim = self.caller.owner(TOPIC, index);
+        self.ask(version, request).await
     }
 
     fn violated(&self, what: String) {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::rebalance::Step;
 use super::{Member, NEW_MEMBER_JOIN_MS, Phase, Protocol, Rules, Session, Undo};
-use crate::coordinator::group::Groups;
-use crate::coordinator::group::outcome::{Answer, JoinAnswer, Now, Outcome, Ticket, TimerKey};
+use crate::coordinator::group::outcome::{Answer, JoinAnswer, Outcome, Ticket, TimerKey};
 use crate::coordinator::group::record::GroupRecord;
 use crate::coordinator::group::record::classic::ClassicMetadata;
+use crate::coordinator::group::{Groups, consumer};
 use crate::error_code::ErrorCode;
 
 /// A JoinGroup request.
@@ -43,7 +43,14 @@ pub struct Join {
 
 impl Groups {
     /// A client wants to join. The answer comes when the group's next generation begins.
-    pub fn join(&mut self, join: Join, ticket: Ticket, rules: &Rules, now: Now) -> Outcome {
+    pub fn join(
+        &mut self,
+        join: Join,
+        ticket: Ticket,
+        rules: &Rules,
+        of_consumers: &consumer::Rules<'_>,
+    ) -> Outcome {
+        let now = of_consumers.now;
         let refuse = |code| {
             let answer = JoinAnswer::failed(code, Arc::clone(&join.member_id));
             Outcome::answer(ticket, Answer::Join(Box::new(answer)))
@@ -58,10 +65,11 @@ impl Groups {
         if join.longest_id_bytes() > MEMBER_ID_BYTES_MAX {
             return refuse(ErrorCode::UnknownServerError);
         }
+        if let Some(outcome) = self.join_consumers(&join, ticket, of_consumers) {
+            return outcome;
+        }
         let group = Arc::clone(&join.group);
-        let Ok(ended) = self.end_consumer_group(&group) else {
-            return refuse(ErrorCode::InconsistentGroupProtocol);
-        };
+        let ended = self.end_consumer_group(&group, now);
         let live = self.groups.entry(Arc::clone(&group)).or_default().as_classic(now);
         let mut step = Step::new(live, &group, rules, now);
         step.join(join, ticket);
@@ -289,7 +297,7 @@ impl Step<'_> {
 }
 
 /// From here on a member joins with a member id that the coordinator has given it.
-const KNOWN_ID_SINCE: i16 = 4;
+pub const KNOWN_ID_SINCE: i16 = 4;
 
 /// From here on a leader can be told to keep the assignment.
 const SKIP_SINCE: i16 = 9;

@@ -11,10 +11,10 @@ use hashbrown::HashMap;
 
 use super::rebalance::Step;
 use super::{Phase, Rules, Undo};
-use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{
     Answer, LeaveAnswer, Now, Outcome, SyncAnswer, Ticket, Timers,
 };
+use crate::coordinator::group::{Groups, Kind, consumer};
 use crate::error_code::ErrorCode;
 
 /// A SyncGroup request.
@@ -60,7 +60,16 @@ pub struct Leave {
 
 impl Groups {
     /// A member asks for what it is assigned. Answered when the leader has assigned.
-    pub fn sync(&mut self, sync: &Sync, ticket: Ticket, rules: &Rules, now: Now) -> Outcome {
+    pub fn sync(
+        &mut self,
+        sync: &Sync,
+        ticket: Ticket,
+        rules: &Rules,
+        of_consumers: &consumer::Rules<'_>,
+    ) -> Outcome {
+        if let Some(outcome) = self.sync_consumers(sync, ticket, of_consumers) {
+            return outcome;
+        }
         let refuse = |code| Outcome::answer(ticket, Answer::Sync(SyncAnswer::failed(code)));
         let classic = self.groups.get_mut(&sync.group).and_then(|group| group.kind.classic_mut());
         let Some(classic) = classic.filter(|classic| !classic.is_empty()) else {
@@ -81,15 +90,18 @@ impl Groups {
         {
             return refuse(ErrorCode::InconsistentGroupProtocol);
         }
-        let mut step = Step::new(live, &sync.group, rules, now);
+        let mut step = Step::new(live, &sync.group, rules, of_consumers.now);
         step.sync(sync, ticket);
         step.outcome
     }
 
     /// A member says that it is there. Sets timers only in rare cases.
     pub fn heartbeat(&mut self, beat: &Heartbeat, now: Now, timers: &mut Timers) -> ErrorCode {
-        let classic = self.groups.get_mut(&beat.group).and_then(|group| group.kind.classic_mut());
-        let Some(classic) = classic else { return ErrorCode::UnknownMemberId };
+        let classic = match self.groups.get_mut(&beat.group).map(|group| &mut group.kind) {
+            Some(Kind::Classic(classic)) => classic,
+            Some(Kind::Consumer(consumer)) => return consumer.heartbeat_classic(beat, now, timers),
+            Some(Kind::Simple) | None => return ErrorCode::UnknownMemberId,
+        };
         let live = &mut classic.live;
         if let Err(code) = live.check_member(&beat.member_id, beat.instance_id.as_deref()) {
             return code;
@@ -106,13 +118,23 @@ impl Groups {
     }
 
     /// Members leave.
-    pub fn leave(&mut self, leave: &Leave, ticket: Ticket, rules: &Rules, now: Now) -> Outcome {
+    pub fn leave(
+        &mut self,
+        leave: &Leave,
+        ticket: Ticket,
+        rules: &Rules,
+        of_consumers: &consumer::Rules<'_>,
+    ) -> Outcome {
+        if let Some(outcome) = self.leave_consumers(leave, ticket, of_consumers) {
+            return outcome;
+        }
         let classic = self.groups.get_mut(&leave.group).and_then(|group| group.kind.classic_mut());
         let Some(classic) = classic else {
             let members = leave.members.iter();
             let answers = members.map(|member| left(member, ErrorCode::UnknownMemberId)).collect();
             return Outcome::answer(ticket, Answer::Leave(Ok(answers)));
         };
+        let now = of_consumers.now;
         let mut step = Step::new(&mut classic.live, &leave.group, rules, now);
         let answers: Vec<LeaveAnswer> = leave
             .members
@@ -213,6 +235,9 @@ impl Step<'_> {
     }
 }
 
-fn left((id, instance_id): &(Arc<str>, Option<Arc<str>>), error: ErrorCode) -> LeaveAnswer {
+pub(in crate::coordinator::group) fn left(
+    (id, instance_id): &(Arc<str>, Option<Arc<str>>),
+    error: ErrorCode,
+) -> LeaveAnswer {
     LeaveAnswer { member_id: Arc::clone(id), instance_id: instance_id.clone(), error }
 }

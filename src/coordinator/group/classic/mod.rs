@@ -3,9 +3,10 @@
 //! Owns [`ClassicGroup`]: what its record says, which changes in [`ClassicGroup::apply`] only, and
 //! its live members, whose state no record has: who is joining, who waits, when sessions end.
 //! [`join`] has JoinGroup, [`members`] the other requests, [`rebalance`] what leads from one
-//! generation to the next. A group is written when its leader has assigned, when its last member
-//! has gone, and when a static member gets another member id: what happens in between is lost in a
-//! crash, and the members of the last generation written find their group again.
+//! generation to the next, [`converted`] what leads from a consumer group and to one. A group is
+//! written when its leader has assigned, when its last member has gone, and when a static member
+//! gets another member id: what happens in between is lost in a crash, and the members of the last
+//! generation written find their group again.
 //! Must never look into what clients call metadata, but for the topics of consumers
 //! ([`subscription`]). Source: Kafka's `ClassicGroup`, KIP-62, KIP-134, KIP-345, KIP-394, KIP-814.
 
@@ -15,15 +16,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::admin::{DescribedGroup, DescribedMember};
+use super::consumer::ConsumerGroup;
 use super::outcome::{JoinedMember, Now, Ticket, TimerKey, Timers};
 use super::record::classic::{ClassicMetadata, StoredMember};
 use super::{CommitApi, Committer, Expiry, Group, Kind};
 use crate::error_code::ErrorCode;
 
+mod converted;
 pub mod join;
 pub mod members;
 mod rebalance;
 pub mod subscription;
+
+pub(super) use converted::{Unfit, downgraded};
 
 /// What the broker's configuration says of classic groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +49,13 @@ pub struct ClassicGroup {
     /// What its last record says.
     stored: Option<Arc<ClassicMetadata>>,
     live: Live,
+    /// The consumer group without members that it was, until its first record is written.
+    before: Option<Box<ConsumerGroup>>,
 }
 
 /// What goes on in a group.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-struct Live {
+pub(super) struct Live {
     phase: Phase,
     /// Wall clock when it came into this phase.
     since_ms: Option<i64>,
@@ -200,7 +207,7 @@ impl Group {
     fn as_classic(&mut self, now: Now) -> &mut Live {
         if matches!(self.kind, Kind::Simple) {
             let live = Live { since_ms: Some(now.wall_ms), ..Live::default() };
-            self.kind = Kind::Classic(Box::new(ClassicGroup { stored: None, live }));
+            self.kind = Kind::Classic(Box::new(ClassicGroup { stored: None, live, before: None }));
         }
         match &mut self.kind {
             Kind::Classic(classic) => &mut classic.live,
@@ -214,7 +221,7 @@ impl Group {
 impl ClassicGroup {
     /// A group of which this is the first record.
     pub(super) fn of(metadata: Arc<ClassicMetadata>) -> ClassicGroup {
-        ClassicGroup { stored: Some(metadata), live: Live::default() }
+        ClassicGroup { stored: Some(metadata), ..ClassicGroup::default() }
     }
 
     /// What its last record says.
@@ -227,6 +234,7 @@ impl ClassicGroup {
     pub(super) fn apply(&mut self, metadata: Arc<ClassicMetadata>) {
         let live = &mut self.live;
         live.undo = None;
+        self.before = None;
         if live.phase == Phase::Completing && live.generation == metadata.generation {
             for stored in &metadata.members {
                 if let Some(member) = live.members.get_mut(&stored.id) {
@@ -240,8 +248,7 @@ impl ClassicGroup {
 
     /// Begins anew from what the record says: all sessions start now.
     pub(super) fn revive(&mut self, now: Now) -> Timers {
-        let mut timers = Timers::new();
-        let Some(stored) = &self.stored else { return timers };
+        let Some(stored) = &self.stored else { return Timers::new() };
         let text = |text: &Arc<str>| (!text.is_empty()).then(|| Arc::clone(text));
         let mut live = Live {
             since_ms: stored.since_ms,
@@ -259,10 +266,7 @@ impl ClassicGroup {
             live.phase = Phase::Stable;
         }
         live.subscribed = live.read_subscriptions();
-        for (id, member) in &mut live.members {
-            let due_ms = now.ms + i64::from(member.session_timeout_ms);
-            timers.push((TimerKey::Session(Arc::clone(id)), member.session.set(due_ms)));
-        }
+        let timers = live.begin_sessions(now);
         self.live = live;
         timers
     }
@@ -473,6 +477,15 @@ impl Live {
         if let Some(timer_ms) = member.session.set(due_ms) {
             timers.push((TimerKey::Session(Arc::clone(&member.id)), Some(timer_ms)));
         }
+    }
+
+    /// All sessions begin now.
+    fn begin_sessions(&mut self, now: Now) -> Timers {
+        let begin = |(id, member): (&Arc<str>, &mut Member)| {
+            let due_ms = now.ms + i64::from(member.session_timeout_ms);
+            (TimerKey::Session(Arc::clone(id)), member.session.set(due_ms))
+        };
+        self.members.iter_mut().map(begin).collect()
     }
 
     /// The members as the leader is told of them.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{InitialDelay, Live, Member, Phase, Rules, Undo};
-use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{
     Answer, JoinAnswer, Now, Outcome, SyncAnswer, Ticket, TimerKey,
 };
 use crate::coordinator::group::record::GroupRecord;
+use crate::coordinator::group::{Groups, Kind};
 use crate::error_code::ErrorCode;
 
 /// One operation on one group.
@@ -52,7 +52,8 @@ impl Groups {
     ) -> Outcome {
         let Some(group) = self.groups.get_mut(id) else { return Outcome::default() };
         let Some(classic) = group.kind.classic_mut() else { return Outcome::default() };
-        let is_new = classic.stored.is_none() && group.topics.is_empty();
+        let before = classic.before.take();
+        let is_new = classic.stored.is_none() && (group.topics.is_empty() || before.is_some());
         let mut step = Step::new(&mut classic.live, id, rules, now);
         if is_new {
             step.end(code);
@@ -64,8 +65,10 @@ impl Groups {
             }
         }
         let outcome = step.outcome;
-        if is_new {
-            self.groups.remove(id);
+        match before {
+            Some(before) => group.kind = Kind::Consumer(before),
+            None if is_new => drop(self.groups.remove(id)),
+            None => {}
         }
         outcome
     }
@@ -324,7 +327,7 @@ impl Member {
     /// Whoever waits for this member is told `code`.
     pub fn take_answers(&mut self, code: ErrorCode) -> Vec<(Ticket, Answer)> {
         let id = match code {
-            ErrorCode::FencedInstanceId => Arc::clone(&self.id),
+            ErrorCode::FencedInstanceId | ErrorCode::RebalanceInProgress => Arc::clone(&self.id),
             _ => "".into(),
         };
         let join = self.join.take().map(|ticket| {

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use super::join::Join;
 use super::members::{Heartbeat, Leave, Sync};
 use super::*;
-use crate::coordinator::group::Groups;
 use crate::coordinator::group::outcome::{Answer, JoinAnswer, Outcome, SyncAnswer};
 use crate::coordinator::group::record::GroupRecord;
-use crate::ids::Offset;
+use crate::coordinator::group::{Groups, consumer};
+use crate::ids::{Offset, TopicId};
 
 mod membership;
 mod model;
@@ -39,6 +39,42 @@ struct Context {
     answers: BTreeMap<Ticket, Answer>,
     next: u64,
     fail: bool,
+}
+
+/// What would count if a group were one of consumers.
+fn without_topics(now: Now) -> consumer::Rules<'static> {
+    consumer::Rules {
+        now,
+        session_timeout_ms: SESSION_MS,
+        heartbeat_interval_ms: 5_000,
+        assignment_interval_ms: 0,
+        members_max: usize::MAX,
+        classic_members_max: usize::MAX,
+        assignors: &[],
+        regex_refresh_ms: i64::MAX,
+        policy: consumer::MigrationPolicy::Disabled,
+        topics: &NoTopics,
+    }
+}
+
+struct NoTopics;
+
+impl consumer::Topics for NoTopics {
+    fn by_name(&self, _: &str) -> Option<consumer::TopicFacts> {
+        None
+    }
+
+    fn name_of(&self, _: TopicId) -> Option<Arc<str>> {
+        None
+    }
+
+    fn names(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
+    fn version(&self) -> i64 {
+        0
+    }
 }
 
 /// A join that differs from the usual in some field.
@@ -191,9 +227,9 @@ impl Context {
     fn join(&mut self, join: Join) -> Ticket {
         let ticket = self.ticket();
         let unique: Arc<str> = ticket.0.to_string().into();
-        let (rules, now) = (self.rules, self.now());
+        let (rules, of_consumers) = (self.rules, without_topics(self.now()));
         let group = Arc::clone(&join.group);
-        let outcome = self.groups.join(Join { unique, ..join }, ticket, &rules, now);
+        let outcome = self.groups.join(Join { unique, ..join }, ticket, &rules, &of_consumers);
         self.carry_out(&group, outcome);
         ticket
     }
@@ -215,8 +251,8 @@ impl Context {
 
     fn sync_with(&mut self, sync: Sync) -> Ticket {
         let ticket = self.ticket();
-        let (rules, now) = (self.rules, self.now());
-        let outcome = self.groups.sync(&sync, ticket, &rules, now);
+        let (rules, of_consumers) = (self.rules, without_topics(self.now()));
+        let outcome = self.groups.sync(&sync, ticket, &rules, &of_consumers);
         self.carry_out(&sync.group, outcome);
         ticket
     }
@@ -239,8 +275,8 @@ impl Context {
         let ticket = self.ticket();
         let members = members.iter().map(|&(id, instance)| (id.into(), instance.map(Into::into)));
         let leave = Leave { group: "g".into(), members: members.collect() };
-        let (rules, now) = (self.rules, self.now());
-        let outcome = self.groups.leave(&leave, ticket, &rules, now);
+        let (rules, of_consumers) = (self.rules, without_topics(self.now()));
+        let outcome = self.groups.leave(&leave, ticket, &rules, &of_consumers);
         self.carry_out("g", outcome);
         match self.answers.remove(&ticket) {
             Some(Answer::Leave(Ok(answers))) => answers.iter().map(|answer| answer.error).collect(),

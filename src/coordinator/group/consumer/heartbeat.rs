@@ -64,10 +64,10 @@ pub struct HeartbeatAnswer {
 }
 
 /// The member that a heartbeat is of, as it is before it.
-struct Found {
-    member: Member,
-    replaces: Option<Arc<str>>,
-    is_new: bool,
+pub(super) struct Found {
+    pub(super) member: Member,
+    pub(super) replaces: Option<Arc<str>>,
+    pub(super) is_new: bool,
 }
 
 impl Heartbeat {
@@ -202,6 +202,11 @@ impl ConsumerGroup {
         };
         let current = self.move_on(id, &member, &goal, rules, &mut plan)?;
         plan.timers.push(alarm(Timer::Session(Arc::clone(id)), rules, rules.session_timeout_ms));
+        if old.classic.is_some() {
+            // It speaks the other protocol from now on.
+            let both = [Timer::Join(Arc::clone(id)), Timer::Sync(Arc::clone(id))];
+            plan.timers.extend(both.map(|timer| (timer, Alarm::Never)));
+        }
         let is_told = request.member_epoch == 0
             || request.is_full()
             || current.assigned != found.member.current.assigned;
@@ -211,7 +216,7 @@ impl ConsumerGroup {
             heartbeat_interval_ms: rules.heartbeat_interval_ms,
             assignment: is_told.then(|| without_epochs(&current.assigned)),
         };
-        Ok(Plan { changes: plan.changes, answer, timers: plan.timers, downgrade: false })
+        Ok(Plan { changes: plan.changes, answer, timers: plan.timers, classic: None })
     }
 
     pub(super) fn check_size(&self, member_id: &str, rules: &Rules<'_>) -> Result<(), Refusal> {
@@ -264,7 +269,7 @@ impl ConsumerGroup {
     }
 
     /// The member that takes the place of a static one, with all that it had.
-    fn replace(
+    pub(super) fn replace(
         &self,
         holder: &Arc<str>,
         member: &Member,
@@ -300,7 +305,7 @@ impl ConsumerGroup {
     }
 
     /// Plans a member's subscription and what it means for the group; says whether it is another.
-    fn subscribe(
+    pub(super) fn subscribe(
         &self,
         id: &Arc<str>,
         found: &Found,

@@ -1,7 +1,8 @@
 //! Members that go: by their own word, for a while, or because they are not heard of.
 //!
 //! Who goes takes its assignment along and the group's epoch rises; the next heartbeat of another
-//! member computes a new target. A static member that goes for a while keeps its place until its
+//! member computes a new target. If only members of the classic protocol are left, the group becomes
+//! a classic group instead. A static member that goes for a while keeps its place until its
 //! session ends. Source: KIP-848, Kafka's `consumerGroupLeave` and `consumerGroupFenceMember`.
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl ConsumerGroup {
             return Ok(plan);
         }
         let gone = self.without(&[id], rules);
-        Ok(Plan { changes: gone.changes, answer, timers: gone.timers, downgrade: gone.downgrade })
+        Ok(Plan { changes: gone.changes, answer, timers: gone.timers, classic: gone.classic })
     }
 
     /// The session of a member is over, or another time that it was given.
@@ -75,6 +76,9 @@ impl ConsumerGroup {
         if gone.is_empty() {
             return plan;
         }
+        if self.can_downgrade_without(&gone, rules) {
+            return self.downgrade_without(ids, rules);
+        }
         for id in ids {
             plan.changes.extend(removal(id));
             for timer in [Timer::Session, Timer::Revocation, Timer::Join, Timer::Sync] {
@@ -86,7 +90,6 @@ impl ConsumerGroup {
         let metadata_hash = hash::metadata_hash(names.into_iter(), rules.topics);
         let epoch = self.epoch + 1;
         plan.changes.push(ConsumerChange::Epoch(Some(GroupEpoch { epoch, metadata_hash })));
-        plan.downgrade = self.can_downgrade_without(&gone, rules);
         plan
     }
 }

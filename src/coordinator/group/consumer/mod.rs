@@ -11,6 +11,9 @@
 //! `GroupMetadataManager`.
 
 mod admin;
+mod classic_join;
+mod classic_members;
+mod downgrade;
 mod hash;
 mod heartbeat;
 mod leave;
@@ -20,6 +23,7 @@ mod reconcile;
 pub mod regex;
 mod requests;
 mod target;
+mod upgrade;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +35,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::assignor::{Assignor, Partitions};
+use super::conversion::ClassicMembers;
 use super::outcome::Now;
 use super::record::consumer::{
     ConsumerChange, ConsumerRecord, CurrentAssignment, Epochs, GroupEpoch, MemberMetadata,
@@ -43,7 +48,7 @@ pub use admin::{DescribedGroup, DescribedMember, DescribedTopic};
 pub use heartbeat::{Heartbeat, HeartbeatAnswer};
 pub use migration::MigrationPolicy;
 pub use offsets::CommitCheck;
-pub use requests::{Planned, Revived, SessionRules};
+pub use requests::{Planned, Revived, SessionRules, timer_not_written};
 
 /// One consumer group.
 #[derive(Clone, Debug)]
@@ -85,6 +90,8 @@ struct Derived {
     owners: HashMap<(TopicId, i32), Arc<str>, foldhash::fast::RandomState>,
     /// Members that use the classic protocol.
     classic: usize,
+    /// How many of them speak each protocol.
+    protocols: BTreeMap<Arc<str>, usize>,
 }
 
 /// What saves work, and is forgotten at a restart.
@@ -160,8 +167,8 @@ pub struct Plan<A> {
     pub answer: A,
     /// Timers to set then.
     pub timers: Vec<(Timer, Alarm)>,
-    /// Whether only members of the classic protocol are left: the group is to become a classic one.
-    pub downgrade: bool,
+    /// The classic group that it is to become, where only members of that protocol are left.
+    pub classic: Option<Box<ClassicMembers>>,
 }
 
 /// What a group's timers are for.
@@ -343,8 +350,13 @@ impl ConsumerGroup {
     /// The records that delete the group. Its offsets are another matter.
     #[must_use]
     pub fn tombstones(&self) -> Vec<ConsumerChange> {
+        self.tombstones_of(self.members.keys().map(Arc::clone).collect())
+    }
+
+    /// The same if these are the members by then.
+    fn tombstones_of(&self, members: Vec<Arc<str>>) -> Vec<ConsumerChange> {
         let mut changes: Vec<ConsumerChange> = Vec::new();
-        let ids = || self.members.keys().map(Arc::clone);
+        let ids = || members.iter().map(Arc::clone);
         changes.extend(ids().map(|id| ConsumerChange::Current(id, None)));
         changes.extend(ids().map(|id| ConsumerChange::Target(id, None)));
         changes.push(ConsumerChange::TargetEpoch(None));
@@ -439,6 +451,9 @@ impl Derived {
         for place in places(&current.assigned).chain(places(&current.revoking)) {
             self.owners.insert(place, Arc::clone(id));
         }
+        for name in protocol_names(metadata) {
+            *self.protocols.entry(Arc::clone(name)).or_default() += 1;
+        }
         self.classic += usize::from(metadata.classic.is_some());
     }
 
@@ -459,6 +474,9 @@ impl Derived {
             if self.owners.get(&place) == Some(id) {
                 self.owners.remove(&place);
             }
+        }
+        for name in protocol_names(metadata) {
+            decrement(&mut self.protocols, name);
         }
         self.classic -= usize::from(metadata.classic.is_some());
     }
@@ -499,7 +517,7 @@ impl Eq for ConsumerGroup {}
 
 impl<A> Plan<A> {
     fn new(answer: A) -> Plan<A> {
-        Plan { changes: Vec::new(), answer, timers: Vec::new(), downgrade: false }
+        Plan { changes: Vec::new(), answer, timers: Vec::new(), classic: None }
     }
 
     /// The changes as records of this group.
@@ -530,6 +548,12 @@ fn refusal(code: ErrorCode, message: impl Into<String>) -> Refusal {
 /// The expression that a member subscribes to; an empty one is none.
 fn real_regex(metadata: &MemberMetadata) -> Option<&Arc<str>> {
     metadata.topic_regex.as_ref().filter(|regex| !regex.is_empty())
+}
+
+/// Protocols of a member of the classic protocol, each once.
+fn protocol_names(metadata: &MemberMetadata) -> BTreeSet<&Arc<str>> {
+    let protocols = metadata.classic.iter().flat_map(|facts| &facts.protocols);
+    protocols.map(|(name, _)| name).collect()
 }
 
 fn places(epochs: &Epochs) -> impl Iterator<Item = (TopicId, i32)> {

@@ -149,9 +149,11 @@ impl ConsumerGroup {
 
     fn is_refresh_due(&self, is_new: bool, rules: &Rules<'_>) -> bool {
         let resolving = self.soft.resolving_since_ms.get();
-        let is_resolving = resolving
-            .is_some_and(|since_ms| rules.now.wall_ms <= since_ms.saturating_add(REFRESH_MIN_MS));
-        if is_resolving {
+        let now_ms = rules.now.wall_ms;
+        // A clock that has been put back keeps nobody waiting until it has come round.
+        let is_soon =
+            |after_ms: i64| now_ms >= after_ms && now_ms <= after_ms.saturating_add(REFRESH_MIN_MS);
+        if resolving.is_some_and(is_soon) {
             return false;
         }
         let (mut last_ms, mut version) = (i64::MIN, i64::MIN);
@@ -160,11 +162,11 @@ impl ConsumerGroup {
             last_ms = resolved.at_ms.max(soft_ms);
             version = resolved.version.max(soft_version);
         }
-        rules.now.wall_ms > last_ms.saturating_add(REFRESH_MIN_MS)
+        !is_soon(last_ms)
             && (is_new
                 || self.derived.regexes.len() != self.regexes.len()
                 || version < rules.topics.version()
-                || rules.now.wall_ms > last_ms.saturating_add(rules.regex_refresh_ms))
+                || now_ms > last_ms.saturating_add(rules.regex_refresh_ms))
     }
 
     /// The expressions that are to be resolved now.

@@ -1,7 +1,9 @@
 //! Requests, timers and questions about consumer groups, among groups of all kinds.
 //!
 //! Owns which kind of group a heartbeat meets: none, one that holds offsets only or is empty and
-//! becomes a consumer group, one that is. Also when timers really run out: one that comes before
+//! becomes a consumer group, one that is, a classic group with members, which is upgraded. Also
+//! which requests of the classic protocol meet a consumer group, and what a plan that leaves only
+//! their members makes of it: a classic group. And when timers really run out: one that comes before
 //! its time is set again, so that a heartbeat sets none. Source: Kafka's
 //! `getOrMaybeCreateConsumerGroup`.
 
@@ -12,7 +14,13 @@ use super::{
     Alarm, ConsumerGroup, DescribedGroup, Due, Heartbeat, HeartbeatAnswer, Plan, Refusal, Rules,
     Timer, records_of, refusal,
 };
-use crate::coordinator::group::outcome::{TimerKey, Timers};
+use crate::coordinator::group::classic::join::Join;
+use crate::coordinator::group::classic::members::{Leave, Sync};
+use crate::coordinator::group::classic::{ClassicGroup, downgraded};
+use crate::coordinator::group::conversion::{Becomes, Conversion};
+use crate::coordinator::group::outcome::{
+    Answer, JoinAnswer, Now, Outcome, Ticket, TimerKey, Timers,
+};
 use crate::coordinator::group::record::GroupRecord;
 use crate::coordinator::group::{Groups, Kind};
 use crate::error_code::ErrorCode;
@@ -26,6 +34,8 @@ pub struct Planned<A> {
     pub answer: A,
     /// Timers of the group.
     pub timers: Timers,
+    /// What else is to be done once the records are applied, where it becomes of the other kind.
+    pub conversion: Option<Box<Conversion>>,
 }
 
 impl Groups {
@@ -37,12 +47,13 @@ impl Groups {
     ) -> Planned<Result<HeartbeatAnswer, Refusal>> {
         let id = &request.group;
         let mut records = Vec::new();
+        let mut conversion = None;
         let planned = match self.groups.get(id).map(|group| &group.kind) {
             Some(Kind::Consumer(group)) if request.member_epoch < 0 => group.leave(request, rules),
             Some(Kind::Consumer(group)) => group.heartbeat(request, rules),
-            _ if request.member_epoch < 0 => Err(not_found(id, "Group")),
+            None if request.member_epoch < 0 => Err(not_found(id, "Group")),
             None if request.member_epoch > 0 => Err(not_found(id, "Consumer group")),
-            Some(_) if request.member_epoch > 0 => Err(other_kind(id)),
+            Some(_) if request.member_epoch != 0 => Err(other_kind(id)),
             None | Some(Kind::Simple) => {
                 ConsumerGroup::new(Arc::clone(id)).heartbeat(request, rules)
             }
@@ -50,33 +61,91 @@ impl Groups {
                 records.push(GroupRecord::GroupGone(Arc::clone(id)));
                 ConsumerGroup::new(Arc::clone(id)).heartbeat(request, rules)
             }
-            Some(Kind::Classic(_)) => Err(other_kind(id)),
+            Some(Kind::Classic(classic)) => upgrade(classic, request, rules).map(|upgrade| {
+                let Upgrade { first, rest, plan } = upgrade;
+                records = first;
+                conversion = Some(Box::new(rest));
+                plan
+            }),
         };
         match planned {
-            Ok(plan) => self.planned(id, records, plan.map(Ok)),
-            Err(refused) => {
-                Planned { records: Vec::new(), answer: Err(refused), timers: Timers::new() }
+            Ok(plan) => {
+                let planned = self.planned(id, records, plan.map(Ok), rules.now);
+                Planned { conversion: conversion.or(planned.conversion), ..planned }
             }
+            Err(refused) => Planned {
+                records: Vec::new(),
+                answer: Err(refused),
+                timers: Timers::new(),
+                conversion: None,
+            },
         }
+    }
+
+    /// JoinGroup, if it is to a consumer group with members.
+    pub(in crate::coordinator::group) fn join_consumers(
+        &mut self,
+        join: &Join,
+        ticket: Ticket,
+        rules: &Rules<'_>,
+    ) -> Option<Outcome> {
+        Some(match self.consumers(&join.group)?.join_classic(join, rules) {
+            Ok(plan) => {
+                let plan = plan.map(|answer| Answer::Join(Box::new(answer)));
+                self.planned(&join.group, Vec::new(), plan, rules.now).outcome(ticket)
+            }
+            Err(refused) => {
+                let answer = JoinAnswer::failed(refused.code, "".into());
+                Outcome::answer(ticket, Answer::Join(Box::new(answer)))
+            }
+        })
+    }
+
+    /// SyncGroup, if it is to a consumer group with members.
+    pub(in crate::coordinator::group) fn sync_consumers(
+        &mut self,
+        sync: &Sync,
+        ticket: Ticket,
+        rules: &Rules<'_>,
+    ) -> Option<Outcome> {
+        let plan = self.consumers(&sync.group)?.sync_classic(sync, rules).map(Answer::Sync);
+        Some(self.planned(&sync.group, Vec::new(), plan, rules.now).outcome(ticket))
+    }
+
+    /// LeaveGroup, if it is to a consumer group with members.
+    pub(in crate::coordinator::group) fn leave_consumers(
+        &mut self,
+        leave: &Leave,
+        ticket: Ticket,
+        rules: &Rules<'_>,
+    ) -> Option<Outcome> {
+        let plan = self.consumers(&leave.group)?.leave_classic(leave, rules);
+        let plan = plan.map(|answers| Answer::Leave(Ok(answers)));
+        Some(self.planned(&leave.group, Vec::new(), plan, rules.now).outcome(ticket))
+    }
+
+    /// A consumer group with members.
+    fn consumers(&self, id: &str) -> Option<&ConsumerGroup> {
+        let group = self.groups.get(id)?.kind.consumer()?;
+        (!group.is_empty()).then_some(group)
     }
 
     /// Somebody joins a group by the classic protocol: one without members becomes a classic group.
     /// The tombstones that this takes come before all other records.
-    ///
-    /// # Errors
-    /// Nothing to say; the group has members of its own protocol.
     pub(in crate::coordinator::group) fn end_consumer_group(
         &mut self,
         id: &Arc<str>,
-    ) -> Result<Vec<GroupRecord>, ()> {
-        let Some(group) = self.groups.get_mut(id) else { return Ok(Vec::new()) };
-        let Some(consumer) = group.kind.consumer() else { return Ok(Vec::new()) };
-        if !consumer.is_empty() {
-            return Err(());
+        now: Now,
+    ) -> Vec<GroupRecord> {
+        let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
+        if group.kind.consumer().is_none() {
+            return Vec::new();
         }
         let records = group.kind.tombstones(id);
-        group.kind = Kind::Simple;
-        Ok(records)
+        if let Kind::Consumer(consumer) = std::mem::take(&mut group.kind) {
+            group.kind = Kind::Classic(Box::new(ClassicGroup::after(consumer, now)));
+        }
+        records
     }
 
     /// A timer of a consumer group has come; that for its expressions is not meant here.
@@ -86,7 +155,8 @@ impl Groups {
         timer: &Timer,
         rules: &Rules<'_>,
     ) -> Planned<()> {
-        let nothing = Planned { records: Vec::new(), answer: (), timers: Timers::new() };
+        let nothing =
+            Planned { records: Vec::new(), answer: (), timers: Timers::new(), conversion: None };
         let Some(group) = self.groups.get_mut(id).and_then(|group| group.kind.consumer_mut())
         else {
             return nothing;
@@ -106,7 +176,7 @@ impl Groups {
             Timer::Revocation(member) => group.revocation_expired(member, rules),
             Timer::Regexes => return nothing,
         };
-        self.planned(id, Vec::new(), plan)
+        self.planned(id, Vec::new(), plan, rules.now)
     }
 
     /// The expressions of a group that are to be resolved, if its timer says so.
@@ -132,7 +202,7 @@ impl Groups {
             || Plan::new(()),
             |group| group.regexes_resolved(resolved, version, rules),
         );
-        self.planned(id, Vec::new(), plan)
+        self.planned(id, Vec::new(), plan, rules.now)
     }
 
     /// Timers of consumer groups that have just been read from the log.
@@ -180,16 +250,75 @@ impl Groups {
         id: &Arc<str>,
         mut records: Vec<GroupRecord>,
         plan: Plan<A>,
+        now: Now,
     ) -> Planned<A> {
         let changes = records_of(id, &plan.changes);
         records.extend(changes.into_iter().map(GroupRecord::Consumer));
+        if let Some(members) = plan.classic {
+            let mut timers = self.consumers(id).map(ConsumerGroup::timers_off).unwrap_or_default();
+            let (metadata, live, begun) = downgraded(*members, now);
+            records.push(GroupRecord::Classic(Arc::clone(id), Arc::new(metadata)));
+            timers.extend(begun);
+            let becomes = Becomes::Classic(Box::new(live));
+            let conversion = Conversion { answers: Vec::new(), timers, becomes };
+            return Planned {
+                records,
+                answer: plan.answer,
+                timers: Timers::new(),
+                conversion: Some(Box::new(conversion)),
+            };
+        }
         let group = self.groups.get_mut(id).and_then(|group| group.kind.consumer_mut());
         let timers = match group {
             Some(group) => group.set(plan.timers),
             // It is there once its records are applied, and so are timers without a due time.
             None => ConsumerGroup::new(Arc::clone(id)).set(plan.timers),
         };
-        Planned { records, answer: plan.answer, timers }
+        Planned { records, answer: plan.answer, timers, conversion: None }
+    }
+}
+
+/// What has become of a timer whose records could not be appended: it comes again.
+#[must_use]
+pub fn timer_not_written(timer: &Timer, now: Now) -> Timers {
+    let due_ms = now.ms.saturating_add(TIMER_RETRY_MS);
+    vec![(TimerKey::Consumer(timer.clone()), Some(due_ms))]
+}
+
+/// A classic group that becomes a consumer group for a member that joins.
+struct Upgrade {
+    /// The records that make it so.
+    first: Vec<GroupRecord>,
+    /// What comes after all records.
+    rest: Conversion,
+    /// The member's heartbeat, without its timers.
+    plan: Plan<HeartbeatAnswer>,
+}
+
+fn upgrade(
+    classic: &ClassicGroup,
+    request: &Heartbeat,
+    rules: &Rules<'_>,
+) -> Result<Upgrade, Refusal> {
+    let id = &request.group;
+    let (group, changes) = ConsumerGroup::upgraded(id, classic, rules)?;
+    let mut plan = group.heartbeat(request, rules)?;
+    let mut first = vec![GroupRecord::GroupGone(Arc::clone(id))];
+    first.extend(records_of(id, &changes).into_iter().map(GroupRecord::Consumer));
+    let mut alarms = group.sessions_of_classic(rules.now.ms);
+    alarms.append(&mut plan.timers);
+    let rest = Conversion {
+        answers: classic.answers_to_waiting(),
+        timers: classic.timers_off(),
+        becomes: Becomes::Consumer(alarms),
+    };
+    Ok(Upgrade { first, rest, plan })
+}
+
+impl Planned<Answer> {
+    fn outcome(self, ticket: Ticket) -> Outcome {
+        let Planned { records, answer, timers, conversion } = self;
+        Outcome { records, answers: vec![(ticket, answer)], timers, conversion }
     }
 }
 
@@ -211,8 +340,16 @@ impl ConsumerGroup {
         *self != ConsumerGroup::new(Arc::clone(&self.id))
     }
 
+    /// All its timers, to be taken away.
+    fn timers_off(&self) -> Timers {
+        let sessions = self.members.keys().map(|id| Timer::Session(Arc::clone(id)));
+        let mut all: BTreeSet<Timer> = self.due.keys().cloned().chain(sessions).collect();
+        all.insert(Timer::Regexes);
+        all.into_iter().map(|timer| (TimerKey::Consumer(timer), None)).collect()
+    }
+
     /// Notes when timers run out; returns those that have to be set anew.
-    fn set(&mut self, alarms: Vec<(Timer, Alarm)>) -> Timers {
+    pub(in crate::coordinator::group) fn set(&mut self, alarms: Vec<(Timer, Alarm)>) -> Timers {
         let mut timers = Timers::new();
         for (timer, alarm) in alarms {
             let at_ms = match alarm {
@@ -242,8 +379,8 @@ impl ConsumerGroup {
 
 impl<A> Plan<A> {
     fn map<B>(self, change: impl FnOnce(A) -> B) -> Plan<B> {
-        let Plan { changes, answer, timers, downgrade } = self;
-        Plan { changes, answer: change(answer), timers, downgrade }
+        let Plan { changes, answer, timers, classic } = self;
+        Plan { changes, answer: change(answer), timers, classic }
     }
 }
 
@@ -254,3 +391,6 @@ fn not_found(id: &str, what: &str) -> Refusal {
 fn other_kind(id: &str) -> Refusal {
     refusal(ErrorCode::GroupIdNotFound, format!("Group {id} is not a consumer group."))
 }
+
+/// When a timer comes again whose records could not be appended, as in Kafka.
+const TIMER_RETRY_MS: i64 = 500;

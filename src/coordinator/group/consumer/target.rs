@@ -37,6 +37,8 @@ impl ConsumerGroup {
         let before = self.targets.get(newcomer.replaces.unwrap_or(newcomer.id));
         let is_due = self.target_at_ms == 0
             || rules.assignment_interval_ms == 0
+            // The clock has been put back since: nobody waits until it has come round.
+            || rules.now.wall_ms < self.target_at_ms
             || rules.now.wall_ms
                 >= self.target_at_ms.saturating_add(i64::from(rules.assignment_interval_ms));
         if self.target_epoch >= epoch || !is_due {

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{Reader, RecordFault, put_text, put_uvarint};
 use crate::coordinator::group::assignor::Partitions;
 use crate::ids::TopicId;
@@ -91,7 +93,7 @@ pub struct ClassicFacts {
     /// Its session timeout.
     pub session_timeout_ms: i32,
     /// Its protocols with their metadata, the preferred first.
-    pub protocols: Vec<(Arc<str>, Vec<u8>)>,
+    pub protocols: Vec<(Arc<str>, Bytes)>,
 }
 
 /// Where a member stands on its way to its target.
@@ -315,7 +317,7 @@ impl ClassicFacts {
         for _ in 0..value.compact_count()? {
             let name = value.compact_text()?;
             let length = value.compact_count()?;
-            protocols.push((name, value.take(length)?.to_vec()));
+            protocols.push((name, Bytes::copy_from_slice(value.take(length)?)));
             value.tags(|_, _| Ok(()))?;
         }
         value.tags(|_, _| Ok(()))?;

@@ -43,6 +43,10 @@ struct World {
     id: Arc<str>,
 }
 
+fn until(deadline_ms: u64) -> Deadline {
+    Deadline { at: Monotonic(0).plus_ms(deadline_ms), is_own: false }
+}
+
 /// One held request.
 struct Held {
     caller: Rc<Caller>,
@@ -56,7 +60,7 @@ impl World {
     }
 
     fn hold_until(&self, deadline_ms: u64, place: Place) -> Held {
-        let caller = Caller::new(Monotonic(0).plus_ms(deadline_ms), None);
+        let caller = Caller::new(until(deadline_ms), None);
         self.hold(caller, place)
     }
 
@@ -125,7 +129,7 @@ fn the_first_to_expire_ends_it_for_all_until_the_state_changes() {
     world.clock.0.set(100);
     assert_eq!(first.poll(), Poll::Ready(false));
     assert_eq!(second.poll(), Poll::Ready(false), "it waits no longer than the first");
-    let late = Caller::new(Monotonic(0).plus_ms(1_000), None);
+    let late = Caller::new(until(1_000), None);
     assert!(!world.holds.enqueue(world.clock.now(), &world.id, &late, Place::First));
     assert_eq!(world.holds.held.get(), 0);
     assert!(!world.holds.is_queued("t"));
@@ -134,6 +138,42 @@ fn the_first_to_expire_ends_it_for_all_until_the_state_changes() {
     let mut held = world.hold_until(1_000, Place::First);
     assert_eq!(held.poll(), Poll::Pending);
     assert_eq!(world.holds.held.get(), 1);
+}
+
+#[test]
+fn one_whose_own_time_is_over_leaves_the_others_where_they_are() {
+    let world = World::new();
+    let hurried = |deadline_ms| {
+        let deadline = Deadline { is_own: true, ..until(deadline_ms) };
+        world.hold(Caller::new(deadline, None), Place::Last)
+    };
+    let mut first = hurried(10);
+    let mut second = world.hold_until(1_000, Place::Last);
+    let mut third = hurried(30);
+    assert_eq!(first.caller.refusal(world.clock.now()), ErrorCode::ConcurrentTransactions);
+    world.clock.0.set(10);
+    assert_eq!(first.poll(), Poll::Ready(false));
+    assert_eq!(first.caller.refusal(world.clock.now()), ErrorCode::RequestTimedOut);
+    assert_eq!(world.holds.counts.expired.get(), 0, "the broker would have held it");
+    assert_eq!(world.holds.lines.borrow()["t"].waiting.len(), 2, "it leaves nothing behind");
+    assert_eq!(second.poll(), Poll::Pending);
+    // Its turn comes when its time is over.
+    world.clock.0.set(30);
+    world.holds.release("t");
+    assert_eq!(second.poll(), Poll::Ready(true));
+    world.holds.pass_turn("t");
+    world.clock.0.set(31);
+    assert_eq!(third.poll(), Poll::Ready(true), "it has its turn after all");
+    world.holds.pass_turn("t");
+    assert!(world.holds.lines.borrow().is_empty());
+    let mut only = hurried(40);
+    world.clock.0.set(40);
+    assert_eq!(only.poll(), Poll::Ready(false));
+    assert!(world.holds.lines.borrow().is_empty());
+    let mut next = world.hold_until(1_000, Place::First);
+    assert_eq!(next.poll(), Poll::Pending, "the next is held as ever");
+    world.holds.release("t");
+    assert_eq!(next.poll(), Poll::Ready(true));
 }
 
 #[test]
@@ -160,8 +200,8 @@ fn nobody_is_held_without_time_or_room() {
     let holds = &world.holds;
     let refused =
         |caller: &Rc<Caller>| !holds.enqueue(world.clock.now(), &world.id, caller, Place::First);
-    assert!(refused(&Caller::new(world.clock.now(), None)), "holding is switched off");
-    let caller = Caller::new(Monotonic(0).plus_ms(10), None);
+    assert!(refused(&Caller::new(until(0), None)), "holding is switched off");
+    let caller = Caller::new(until(10), None);
     holds.held.set(TXN_REQUESTS_HELD_MAX);
     assert!(refused(&caller));
     assert!(holds.lines.borrow().is_empty());

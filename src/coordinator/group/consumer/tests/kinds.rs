@@ -59,7 +59,7 @@ impl Kept {
             version: 5,
             unique: "u".into(),
         };
-        let outcome = self.groups.join(join, Ticket(1), &rules, world.now);
+        let outcome = self.groups.join(join, Ticket(1), &rules, &world.rules());
         self.append(outcome.records);
         match &outcome.answers[..] {
             [(_, Answer::Join(answer))] => answer.error,
@@ -88,8 +88,6 @@ fn groups_without_members_become_of_the_kind_that_is_asked_for() {
     assert_eq!(kept.heartbeat(&world, &join("a", &["t1"])), ok("2 1:0,1,2,3,4,5"));
     let commit = kept.groups.plan_commit(&offset(nobody()), &rules);
     assert_eq!(commit, Err(ErrorCode::UnknownMemberId));
-    // It has members: none of the classic protocol are let in.
-    assert_eq!(kept.join(&world), ErrorCode::InconsistentGroupProtocol);
     assert_eq!(kept.heartbeat(&world, &beat("a", -1)), ok("-1 -"));
     assert!(kept.groups.plan_commit(&offset(nobody()), &rules).is_ok());
     // It has none: now it is a classic one, in which somebody is joining.

@@ -67,6 +67,19 @@ fn a_target_is_not_computed_more_often_than_allowed() {
     assert_eq!(world.say(&beat("a", 2)), ok("2 1:0,1,2"));
 }
 
+/// The time of the last target is one of the wall clock, which outlives the broker.
+#[test]
+fn a_clock_that_is_put_back_keeps_no_target_waiting() {
+    let mut world = World::new();
+    world.assignment_interval_ms = 1_000;
+    assert_eq!(world.say(&join("a", &["t1"])), ok("2 1:0,1,2,3,4,5"));
+    world.now.wall_ms -= 3_600_000;
+    assert_eq!(world.say(&join("b", &["t1"])), ok("3"));
+    assert_eq!(world.say(&beat("a", 2)), ok("2 1:0,1,2"));
+    // From then on it is as rare as ever.
+    assert_eq!(world.say(&join("c", &["t1"])), ok("3"));
+}
+
 #[test]
 fn a_topic_that_is_no_longer_subscribed_to_is_given_up() {
     let mut world = World::new();

@@ -66,6 +66,22 @@ fn new_topics_are_found_but_not_at_every_heartbeat() {
     assert_eq!(world.log.len(), written);
 }
 
+/// When expressions were resolved last is a time of the wall clock, which outlives the broker.
+#[test]
+fn a_clock_that_is_put_back_keeps_no_new_topic_waiting() {
+    let mut world = World::new();
+    world.say(&by_regex("a", "n.*")).expect("joined");
+    world.sleep(0);
+    world.catalog.set("new", 9, 1);
+    world.now.wall_ms -= 3_600_000;
+    world.say(&beat("a", 1)).expect("a");
+    assert_eq!(world.sleep(0), [Timer::Regexes]);
+    assert_eq!(world.say(&beat("a", 1)), ok("2 9:0"));
+    // Nothing is new any more.
+    world.say(&beat("a", 2)).expect("a");
+    assert!(world.sleep(0).is_empty());
+}
+
 #[test]
 fn expressions_that_are_none_are_refused() {
     let mut world = World::new();

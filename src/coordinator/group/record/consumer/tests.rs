@@ -160,7 +160,8 @@ fn any_member() -> impl Strategy<Value = MemberMetadata> {
     let texts = prop::array::uniform4(prop::option::of(any_text()));
     let names = prop::collection::btree_set(any_text(), 0..4);
     let protocols =
-        prop::collection::vec((any_text(), prop::collection::vec(any::<u8>(), 0..20)), 0..3);
+        prop::collection::vec((any_text(), prop::collection::vec(any::<u8>(), 0..20)), 0..3)
+            .prop_map(|list| list.into_iter().map(|(name, of)| (name, of.into())).collect());
     let classic = prop::option::of((any::<i32>(), protocols));
     (texts, names, classic, any_text(), any::<i32>()).prop_map(
         |([instance_id, rack_id, topic_regex, assignor], names, classic, client, timeout)| {
