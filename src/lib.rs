@@ -69,7 +69,8 @@
 //! - **Rules know no machine.** What decides something takes `now` and bytes and returns values. It
 //!   names no runtime, no clock, no file system; `src/io` decides nothing about Kafka.
 //! - **Segments hold journaled bytes only.** One task at a time writes them, never a later boot;
-//!   they are not recycled. Beyond the synced end of the last image none of them is trusted.
+//!   they are not recycled. Beyond the synced end of the last image none of them is trusted; below
+//!   the segment it names, compaction puts new ones in the place of old ones.
 //! - **Ring space is used again only after an image that no longer needs it.** No client can forge
 //!   a block: their checksums are keyed by a secret of the boot.
 //! - **Nothing is retried as if clean.** After a failed write or sync of the journal the shard

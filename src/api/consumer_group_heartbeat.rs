@@ -4,9 +4,10 @@
 //! - Epoch 0 joins, -1 leaves, -2 leaves for a while as a static member; null means unchanged.
 //! - What no client sends: 42, with a sentence. An assignor that is not there: 112. A malformed
 //!   expression: 128. A full group: 81.
-//! - A group that is not known, or is of another kind: 69. But who joins a classic group of consumers
-//!   makes it a consumer group, if the configuration lets him. A member that is not known: 25; that
-//!   has another epoch: 110. An instance that is another member's: 82 or, when joining, 111.
+//! - A group that is not known, or is of another kind: 69. But who joins a classic group of
+//!   consumers makes it a consumer group, if the configuration lets him. A member that is not
+//!   known: 25; that has another epoch: 110. An instance that is another member's: 82 or, when
+//!   joining, 111.
 //! - An answer has an assignment when it has changed, to a join, and to a request that says all.
 //! - Without `consumer` among the group protocols of the broker: 35. Loading: 14. Another node's
 //!   group: 16.

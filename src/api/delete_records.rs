@@ -4,10 +4,11 @@
 //! - Per partition the first offset that is kept; -1 is the high watermark. Answered with where the
 //!   log starts, once that is durable; the files go with the next walk of retention.
 //! - An offset at or below the log start changes nothing and is answered like any other.
-//! - Another negative offset, or one above the high watermark: 1. A topic whose cleanup policy does
-//!   not delete: 44, whatever the offset. An internal topic: 17. Unknown: 3. Not this node's: 6.
-//!   Storage that has failed: 56. The log start is -1 then.
-//! - A partition that is named more than once has one answer, for the last offset.
+//! - Another negative offset, or one above the high watermark: 1. A topic that is compacted only: 44,
+//!   whatever the offset. An internal topic: 17. Unknown: 3. Not this node's: 6. Storage that has
+//!   failed: 56. The log start is -1 then.
+//! - A partition that is named more than once has one answer, for the last offset; a topic of which
+//!   none is named has no answer.
 //! - The timeout is not looked at: there are no followers to wait for.
 //!
 //! Version notes: 1 same as 0; 2 flexible.
@@ -43,6 +44,9 @@ pub async fn handle(
     let mut response = DeleteRecordsResponse::default();
     let mut owners: Vec<(ShardId, Vec<Place>, Vec<DeleteRecordsPart>)> = Vec::new();
     for (name, offsets) in merged(request.topics) {
+        if offsets.is_empty() {
+            continue;
+        }
         let known = image.topic(&name).map(|topic| &**topic);
         let mut result = DeleteRecordsTopicResult::default().with_name(name);
         for (index, offset) in offsets {

@@ -21,6 +21,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::Response;
 use super::join_group::{shared, told};
 use crate::coordinator::group::admin::DescribedGroup;
+use crate::coordinator::group::consumer::Refusal;
 use crate::error_code::ErrorCode;
 use crate::shard::Shard;
 use crate::shard::group_offsets::admin::{self, AdminReply, AdminRequest};
@@ -52,19 +53,22 @@ pub async fn handle(
     Response::encode(&header, &DescribeGroupsResponse::default().with_groups(groups))
 }
 
-fn answer(id: GroupId, outcome: Result<DescribedGroup, ErrorCode>, version: i16) -> ToldGroup {
+fn answer(
+    id: GroupId,
+    outcome: Result<Result<DescribedGroup, Refusal>, ErrorCode>,
+    version: i16,
+) -> ToldGroup {
     let group = ToldGroup::default().with_group_id(id);
     let described = match outcome {
-        Ok(described) => described,
-        Err(ErrorCode::GroupIdNotFound) => {
-            let message = format!("Group {} not found.", group.group_id.as_str());
+        Ok(Ok(described)) => described,
+        Ok(Err(refused)) => {
             let dead = group.with_group_state(StrBytes::from_static_str("Dead"));
             if version < NOT_FOUND_SINCE {
                 return dead;
             }
             return dead
-                .with_error_code(ErrorCode::GroupIdNotFound.code())
-                .with_error_message(Some(told(&message)));
+                .with_error_code(refused.code.code())
+                .with_error_message(Some(told(&refused.message)));
         }
         Err(code) => return group.with_error_code(code.code()),
     };

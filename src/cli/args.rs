@@ -101,6 +101,23 @@ pub enum LogCommand {
         /// A data directory, or one file of it
         path: PathBuf,
     },
+    /// Make a data directory from those of a stopped single-node Apache Kafka
+    Import(ImportArguments),
+}
+
+/// Options of `ringlog log import`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ImportArguments {
+    /// The log directories of the stopped broker (log.dirs, and metadata.log.dir if it is another);
+    /// nothing in them is changed
+    #[arg(required = true, value_name = "DIR")]
+    pub sources: Vec<PathBuf>,
+    /// Configuration file of the broker that will serve the data
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The data directory to be made [default: ./ringlog-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
 }
 
 /// The `ringlog txn` commands.

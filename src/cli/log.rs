@@ -18,13 +18,17 @@ use crate::tools::dump::{DumpError, dump};
 use crate::tools::verify::verify;
 
 use super::args::LogCommand;
+use super::import;
 
 /// Runs the command; whether all it looked at is sound.
 ///
 /// # Errors
 /// One sentence: why it could not do its work.
 pub fn run(command: &LogCommand, out: &mut dyn Write) -> Result<bool, String> {
-    let (LogCommand::Dump { path } | LogCommand::Verify { path }) = command;
+    let path = match command {
+        LogCommand::Dump { path } | LogCommand::Verify { path } => path,
+        LogCommand::Import(arguments) => return import::run(arguments, out).map(|()| true),
+    };
     let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     let data_dir = data_directory(&path);
     // Held until the command is done.
@@ -42,7 +46,7 @@ pub fn run(command: &LogCommand, out: &mut dyn Write) -> Result<bool, String> {
             LogCommand::Verify { .. } if data_dir.as_ref() == Some(&path) => {
                 verify_directory(&disk, &path, out).await
             }
-            LogCommand::Verify { .. } => verify_file(&disk, &path, out).await,
+            _ => verify_file(&disk, &path, out).await,
         }
     });
     done.map_err(|error| error.to_string())?

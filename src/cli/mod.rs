@@ -6,5 +6,6 @@
 pub mod args;
 pub mod client;
 pub mod doctor;
+mod import;
 pub mod log;
 pub mod txn;

@@ -74,6 +74,25 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| RecordFault::Malformed("a string not in UTF-8"))
     }
 
+    /// A string, `None` if it is null.
+    pub(crate) fn nullable_text(&mut self) -> Result<Option<&'a str>, RecordFault> {
+        let Some(length) = self.uvarint()?.checked_sub(1) else { return Ok(None) };
+        let bytes = self.take(length as usize)?;
+        let text = std::str::from_utf8(bytes);
+        text.map(Some).map_err(|_| RecordFault::Malformed("a string not in UTF-8"))
+    }
+
+    /// Bytes that are not null.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], RecordFault> {
+        let length = self.uvarint()?.checked_sub(1);
+        self.take(length.ok_or(RecordFault::Malformed("null bytes"))? as usize)
+    }
+
+    /// A UUID.
+    pub(crate) fn uuid(&mut self) -> Result<[u8; 16], RecordFault> {
+        self.array()
+    }
+
     /// Count of an array, `None` if it is null. Never more than there are bytes.
     pub(crate) fn count(&mut self, flexible: bool) -> Result<Option<usize>, RecordFault> {
         let count = if flexible {
@@ -108,7 +127,8 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(RecordFault::Malformed("bytes left over")) }
     }
 
-    fn uvarint(&mut self) -> Result<u32, RecordFault> {
+    /// An unsigned number of variable length.
+    pub(crate) fn uvarint(&mut self) -> Result<u32, RecordFault> {
         let (value, length) = get_uvarint(self.rest).ok_or(CUT)?;
         self.rest = &self.rest[length..];
         Ok(value)

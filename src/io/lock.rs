@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 
 /// Why a data directory could not be locked.
@@ -35,6 +35,38 @@ pub enum LockError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// A log directory of a stopped Apache Kafka, kept from starting; dropping it lets it start again.
+#[derive(Debug)]
+pub struct KafkaLock {
+    _file: Option<File>,
+}
+
+impl KafkaLock {
+    /// Takes the lock that Kafka's `LogManager` holds while it runs: one of the POSIX kind on
+    /// `.lock`. A directory without that file has none.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] if a broker runs there.
+    pub fn acquire(directory: &Path) -> Result<KafkaLock, LockError> {
+        let unusable = |source| LockError::Unusable { directory: directory.to_owned(), source };
+        let opened = OpenOptions::new().read(true).write(true).open(directory.join(".lock"));
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(KafkaLock { _file: None });
+            }
+            Err(error) => return Err(unusable(error)),
+        };
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(KafkaLock { _file: Some(file) }),
+            Err(Errno::ACCESS | Errno::AGAIN) => {
+                Err(LockError::Held { directory: directory.to_owned(), process: None })
+            }
+            Err(error) => Err(unusable(error.into())),
+        }
+    }
 }
 
 /// A locked data directory; dropping it gives the directory free.
@@ -91,7 +123,8 @@ fn holder(process: Option<u32>) -> String {
     process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"))
 }
 
-const LOCK_FILE: &str = "lock";
+/// Name of the lock in a data directory.
+pub const LOCK_FILE: &str = "lock";
 
 #[cfg(test)]
 mod tests {

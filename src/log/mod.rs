@@ -4,7 +4,8 @@
 //! [`Log`] is the hot state: a batch is checked and appended in one synchronous step, becomes
 //! readable when the journal block that holds its last part is durable
 //! ([`Log::advance_high_watermark`]), and leaves memory when its bytes are in a segment
-//! ([`Log::written_through`]). Markers end transactions in the same way.
+//! ([`Log::written_through`]). Markers end transactions in the same way. What compaction keeps of a
+//! log is in [`cleaner`].
 //!
 //! Invariants: `written_end <= high_watermark <= next_offset`; the log start is at or below where
 //! it will be when its newest journal entry is durable, and that is at or below the high

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use super::aborted::{ABORTED_ENTRY_BYTES, AbortedIndex, AbortedTransaction};
 use super::index::SegmentIndex;
+use super::tail::TailBatch;
 use crate::ids::Offset;
 use crate::limits::BLOCK_ALIGN;
 
@@ -57,6 +58,20 @@ pub struct PlacedBatch {
     pub append_ms: i64,
     /// Its length.
     pub bytes: usize,
+}
+
+impl PlacedBatch {
+    /// A batch that is in memory.
+    #[must_use]
+    pub fn of(batch: &TailBatch) -> PlacedBatch {
+        PlacedBatch {
+            base_offset: batch.base_offset,
+            last_offset: batch.last_offset,
+            max_timestamp_ms: batch.max_timestamp_ms,
+            append_ms: batch.append_ms,
+            bytes: batch.bytes,
+        }
+    }
 }
 
 /// A complete segment.
@@ -310,6 +325,15 @@ impl SegmentSet {
         let newest = self.sealed.last_key_value().map(|(&newest, _)| newest);
         assert!(newest.is_none_or(|newest| newest < base), "segment bases rise");
         self.active = Some(ActiveSegment { jitter_ms, ..ActiveSegment::new(base, now_ms) });
+    }
+
+    /// Puts a segment of so many bytes in the place of neighbours, of which the first has its base.
+    pub fn replace(&mut self, old: impl IntoIterator<Item = Offset>, base: Offset, bytes: u64) {
+        for old in old {
+            let gone = self.sealed.remove(&old);
+            assert!(gone.is_some() && old >= base, "sealed neighbours are replaced by the first");
+        }
+        self.sealed.insert(base, SealedSegment::unread(bytes));
     }
 
     /// Forgets the sealed segments that lie wholly below `start`; `end` is the end of what is

@@ -183,6 +183,43 @@ pub fn plan_create(
     CreatePlan { results, records }
 }
 
+/// A topic of another cluster that keeps its id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AdoptedTopic {
+    /// Its id.
+    pub id: TopicId,
+    /// Its name.
+    pub name: String,
+    /// How many partitions it has.
+    pub partitions: usize,
+}
+
+/// Plans the catalog of an import: topics with ids of their own, without settings yet.
+///
+/// # Errors
+/// One sentence: why a topic cannot be.
+pub fn plan_adoption(
+    image: &Image,
+    shards: u16,
+    topics: &[AdoptedTopic],
+) -> Result<Vec<Record>, String> {
+    let mut placement = Placement::new(image, shards, &[]);
+    topics
+        .iter()
+        .map(|topic| {
+            validate_name(&topic.name)?;
+            let preferred = (0..topic.partitions).map(|_| placement.next()).collect();
+            Ok(Record::TopicCreated {
+                name: topic.name.clone(),
+                id: topic.id,
+                preferred,
+                overrides: BTreeMap::new(),
+                next_preferred: placement.next_preferred(),
+            })
+        })
+        .collect()
+}
+
 /// The request that creates a topic on first use: internal topics with Kafka's own configs,
 /// others with the broker's defaults.
 #[must_use]

@@ -8,7 +8,7 @@
 //! kept aside, until it fits again or the operator accepts the loss.
 
 mod directories;
-mod partition;
+pub(crate) mod partition;
 mod swaps;
 
 use std::collections::BTreeMap;

@@ -133,6 +133,29 @@ impl PartitionRecovery {
         Ok(partition)
     }
 
+    /// Appends a batch of another broker's log, whole and checked. Compaction has left gaps there:
+    /// it may begin anywhere at or above the log's end.
+    pub async fn adopt(
+        &mut self,
+        disk: &Rc<dyn Disk>,
+        header: &BatchHeader,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        assert!(header.base_offset >= self.next, "batches are adopted in order");
+        // Nobody knows when it was appended; Kafka has producers expire by it, too.
+        self.append(disk, header, bytes, header.max_timestamp).await
+    }
+
+    /// The log ends at `end`, if not beyond: what was there is compacted away.
+    pub fn end_at(&mut self, end: Offset) {
+        self.next = self.next.max(end);
+    }
+
+    /// The log's end so far.
+    pub fn next(&self) -> Offset {
+        self.next
+    }
+
     /// The epochs known so far.
     pub fn epochs(&self) -> &EpochHistory {
         &self.epochs

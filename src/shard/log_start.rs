@@ -19,7 +19,7 @@ const HIGH_WATERMARK: i64 = -1;
 
 /// Deletes the records below the offsets, and says where the logs start once that is durable: one
 /// answer per part, in order. The code is 1 for an offset that the log has not, 3, 44 for a topic
-/// whose records are not deleted, or 56.
+/// that is compacted only, or 56.
 pub async fn delete_records(
     shard: &Rc<Shard>,
     parts: Vec<DeleteRecordsPart>,
@@ -61,7 +61,8 @@ async fn delete_below(
         let partition =
             shard.partition(part.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
         check_online(&partition)?;
-        if !partition.topic.borrow().config.cleanup.delete {
+        let cleanup = partition.topic.borrow().config.cleanup;
+        if cleanup.compact && !cleanup.delete {
             return Err(ErrorCode::PolicyViolation);
         }
         let offset = match part.offset {

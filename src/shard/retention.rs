@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::log::index::{TIME_ENTRY_BYTES, read_time_entry};
 use crate::log::layout::SegmentFile;
 use crate::log::retention::{Bounds, HeldSegment, Wanted, wanted_start};
-use crate::log::segments::{ActiveSegment, SegmentSet};
+use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentSet};
 use crate::log::tail::TailBatch;
 
 /// Starts the task that walks.
@@ -108,11 +108,17 @@ fn is_held_back(partition: &Partition, now_ms: i64) -> bool {
     let rules = partition.topic.borrow().config.retention_rules();
     let log = partition.log.borrow();
     let Some(oldest) = log.tail().from_offset(log.written_end()).next() else { return false };
-    let too_much = rules.bytes.is_some_and(|kept| {
-        partition.segments.borrow().total_bytes() + log.tail().bytes() as u64 > kept
+    let segments = partition.segments.borrow();
+    let ends_segment = segments.active.as_ref().is_some_and(|active| {
+        let rules = partition.topic.borrow().config.segment_rules();
+        active.must_roll(&PlacedBatch::of(oldest), &rules)
     });
+    let too_much =
+        rules.bytes.is_some_and(|kept| segments.total_bytes() + log.tail().bytes() as u64 > kept);
     let age_ms = now_ms.saturating_sub(timestamp_of(oldest));
-    partition.is_online() && (too_much || rules.ms.is_some_and(|kept_ms| age_ms > kept_ms))
+    let too_old = rules.ms.is_some_and(|kept_ms| age_ms > kept_ms);
+    let may_delete = !rules.keep_all() && ends_segment;
+    partition.is_online() && (may_delete || too_much || too_old)
 }
 
 /// The new start is durable: the files may go.
@@ -122,6 +128,8 @@ async fn finish(shard: &Rc<Shard>, partition: &Rc<Partition>, expired: &Expired)
         // Only what is sealed can leave. One that cannot be written has gone offline by that.
         let _ = write_behind::seal_at(shard, partition, expired.moved.start).await;
     }
+    // Whoever reads goes on to the end with what it has found.
+    let _alone = partition.segment_use.alone().await;
     if !partition.cleaning.get() {
         segment_removal::remove_below_start(shard, partition);
     }

@@ -235,13 +235,7 @@ fn next_step(partition: &Partition, rules: &SegmentRules, target: Offset) -> Ste
         end: log.written_end(),
     };
     for batch in pending {
-        let placed = PlacedBatch {
-            base_offset: batch.base_offset,
-            last_offset: batch.last_offset,
-            max_timestamp_ms: batch.max_timestamp_ms,
-            append_ms: batch.append_ms,
-            bytes: batch.bytes,
-        };
+        let placed = PlacedBatch::of(batch);
         let empty = chunk.slices.len() == 1;
         if active.must_roll(&placed, rules) {
             if empty {

@@ -24,12 +24,14 @@ from records import Mismatch
 class Flavour:
     """A client and how it is set. `command` gives the start of the command line and the
     environment; a process holds `together` members where it is large and slow to start, and there
-    `pace` makes the pauses between deeds longer."""
+    `pace` makes the pauses between deeds longer. With `turns` the whole group goes over from one
+    such settings to the next, member by member, again and again."""
 
     command: object
     settings: list
     together: int = 1
     pace: float = 1
+    turns: tuple = ()
 
 
 class Part:
@@ -118,9 +120,14 @@ class Group:
         members = [f"{name}{letter}" for letter in LETTERS[: self.flavour.together]]
         argv, environment = self.flavour.command()
         argv = [*argv, self.bench.peer.bootstrap, self.topic, ",".join(members)]
-        argv += [f"group.id={self.name}", *self.flavour.settings]
+        argv += [f"group.id={self.name}", *self.settings()]
         self.alive.append(Part(name, (argv, environment), self.bench.scratch, members))
         self.parts.append(self.alive[-1])
+
+    def settings(self):
+        """Of the next process: another turn begins when the last is everybody's."""
+        kinds = [self.flavour.settings, *self.flavour.turns]
+        return kinds[len(self.parts) // self.fewest % len(kinds)]
 
     def live(self, seconds):
         """One deed after the other; a fault waits for `check`. A thread takes the processes that
@@ -138,6 +145,9 @@ class Group:
 
     def act(self):
         """Join, leave, crash, or leave or crash and come back at once."""
+        if self.flavour.turns:
+            self.replace_oldest()
+            return
         if len(self.alive) < self.most and self.random.random() < 0.6:
             self.join()
             return
@@ -148,6 +158,15 @@ class Group:
             part.stop()
         if len(self.alive) < self.fewest or self.random.random() < 0.5:
             self.join()
+
+    def replace_oldest(self):
+        """It leaves or crashes, and another comes."""
+        part = self.alive.pop(0)
+        if self.random.random() < 0.3:
+            self.killed += part.kill()
+        else:
+            part.stop()
+        self.join()
 
     def leave(self):
         """Everybody, all at once; a fault waits for `check`."""

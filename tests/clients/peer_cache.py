@@ -117,7 +117,7 @@ def node_with_kafkajs():
 @one_at_a_time
 def franz_program(source):
     """Builds a Go program over franz-go; the path of the binary."""
-    stamp = FRANZ_GO_VERSION + hashlib.sha256(source.read_bytes()).hexdigest()
+    stamp = f"{FRANZ_GO_VERSION} {source.stem} " + hashlib.sha256(source.read_bytes()).hexdigest()
     home = root() / f"franz-go-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
     if install_needed(home, stamp):
         go = need("go")

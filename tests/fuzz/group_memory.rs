@@ -1,7 +1,7 @@
 //! What groups cost in memory while nothing happens: by member and by committed offset.
 //!
-//! Not about hostile input, but the allocator of this binary counts. Few large groups and many small
-//! ones: what a group costs by itself is divided among its members.
+//! Not about hostile input, but the allocator of this binary counts. Few large groups and many
+//! small ones: what a group costs by itself is divided among its members.
 
 use std::sync::Arc;
 

@@ -53,6 +53,8 @@ pub struct Mix {
     pub large_bytes_max: u64,
     /// Chance of operations on topics, in a thousand.
     pub topic_changes: u64,
+    /// Whether records are deleted, by topics' settings and on request.
+    pub deletions: bool,
 }
 
 /// A client of one boot.
@@ -98,7 +100,7 @@ impl Client {
             84..88 => self.checkpoint(front).await,
             88..92 => self.write_behind(),
             92..93 => self.use_what_is_gone(front).await,
-            93..95 => self.delete_records(front, tp).await,
+            93..95 if self.mix.deletions => self.delete_records(front, tp).await,
             _ => self.pause(front).await,
         }
     }
@@ -370,7 +372,9 @@ impl Client {
             ("file.delete.delay.ms".to_owned(), Some(delay_ms)),
             ("index.interval.bytes".to_owned(), Some("1000".to_owned())),
         ];
-        configs.extend(starts::settings(self.random.index(8)));
+        if self.mix.deletions {
+            configs.extend(starts::settings(self.random.index(8)));
+        }
         let topic = CreateTopic {
             name: name.clone(),
             num_partitions: partitions,

@@ -21,6 +21,7 @@ fn prepared(seed: u64) -> (Machine, Rc<Cluster>) {
     let mut machine = Machine::new(seed);
     machine.durability = "power-loss";
     machine.mix.topic_changes = 0;
+    machine.mix.deletions = false;
     machine.mix.large_bytes_max = 5_000;
     let cluster = machine.boot().expect("a boot");
     machine.check(&cluster).expect("a sound boot");

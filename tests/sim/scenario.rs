@@ -113,6 +113,7 @@ impl Machine {
             large_one_in: [3, 10, 40][random.index(3)],
             large_bytes_max: [20_000, 60_000, 200_000][random.index(3)],
             topic_changes: [10, 30, 120][random.index(3)],
+            deletions: true,
         };
         let files = 2 + random.below(3) as u32;
         let file_bytes = [1, 2, 4, 8][random.index(4)] * 64 * 1024;

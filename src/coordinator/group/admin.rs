@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::classic::ClassicGroup;
+use super::consumer::Refusal;
 use super::record::GroupRecord;
 use super::{Groups, Kind};
 use crate::error_code::ErrorCode;
@@ -94,10 +95,14 @@ impl Groups {
     ///
     /// # Errors
     /// 69 if there is none of that name.
-    pub fn describe(&self, id: &str) -> Result<DescribedGroup, ErrorCode> {
-        let group = self.groups.get(id).ok_or(ErrorCode::GroupIdNotFound)?;
+    pub fn describe(&self, id: &str) -> Result<DescribedGroup, Refusal> {
+        let refuse = |what| Refusal {
+            code: ErrorCode::GroupIdNotFound,
+            message: format!("Group {id} {what}."),
+        };
+        let group = self.groups.get(id).ok_or_else(|| refuse("not found"))?;
         if group.kind.consumer().is_some() {
-            return Err(ErrorCode::GroupIdNotFound);
+            return Err(refuse("is not a classic group"));
         }
         let simple = || DescribedGroup {
             state: "Empty",

@@ -552,8 +552,8 @@ proptest! {
             segments.iter().flat_map(|segment| segment.batches.clone()).collect()
         };
         prop_assert_eq!(batches(&once), batches(&log.segments), "a pass more changes nothing");
-        let empty_or_marker = |header: &BatchHeader| header.record_count == 0 || header.is_control();
-        let idle = log.batches().filter(|(header, _)| empty_or_marker(header)).count();
+        let is_idle = |header: &BatchHeader| header.record_count == 0 || header.is_control();
+        let idle = log.batches().filter(|(header, _)| is_idle(header)).count();
         // The last of five producers, with the markers those need, and the last of the log.
         prop_assert!(idle <= 2 * log.producers.len() + 1, "{} batches without use", idle);
     }

@@ -16,7 +16,6 @@ use super::pass::Source;
 use super::segment::{CleanedSegment, INDEXES};
 use crate::ids::Offset;
 use crate::log::layout::{SegmentFile, Stage};
-use crate::log::segments::SealedSegment;
 use crate::shard::partition::Partition;
 use crate::shard::{Shard, write_behind};
 
@@ -102,12 +101,11 @@ async fn replace(
     sync_names(shard, cleaned).await?;
     let mut segments = partition.segments.borrow_mut();
     for source in old {
-        segments.sealed.remove(&source.base);
         shard.files.borrow_mut().close(partition.id, source.base);
         shard.cache.borrow_mut().forget_segment(partition.id, source.base, source.bytes);
     }
     let bytes = cleaned.segment.placed_bytes;
-    segments.sealed.insert(base, SealedSegment::unread(bytes));
+    segments.replace(old.iter().map(|source| source.base), base, bytes);
     Ok(())
 }
 

@@ -35,7 +35,7 @@ pub enum AdminReply {
     /// Of a list.
     Listed(Vec<ListedGroup>),
     /// Of a description.
-    Described(DescribedGroup),
+    Described(Result<DescribedGroup, Refusal>),
     /// Of a description of a consumer group.
     DescribedConsumer(Result<consumer::DescribedGroup, Refusal>),
     /// Of a deletion.
@@ -110,7 +110,7 @@ pub async fn perform(shard: &Rc<Shard>, request: AdminRequest) -> Result<AdminRe
             let kept = find(shard, &group)?;
             let described = kept.with(|groups| groups.describe(&group))?;
             wait_durable(shard, newest_of(shard, kept.id)).await?;
-            described.map(AdminReply::Described)
+            Ok(AdminReply::Described(described))
         }
         AdminRequest::DescribeConsumer(group) => {
             let kept = find(shard, &group)?;

@@ -144,6 +144,10 @@ FLAVOURS = {
     "librdkafka-eager": Flavour(group_life.librdkafka, EAGER),
     "librdkafka-cooperative": Flavour(group_life.librdkafka, COOPERATIVE),
     "librdkafka-consumer": Flavour(group_life.librdkafka, CONSUMER),
+    # From one protocol to the other and back, while the group lives.
+    "librdkafka-rolling": Flavour(
+        group_life.librdkafka, EAGER, turns=(CONSUMER, COOPERATIVE, CONSUMER)
+    ),
     "java-eager": Flavour(group_life.java, [*CLASSIC, f"{JAVA}RangeAssignor"], 4, 2),
     "java-cooperative": Flavour(
         group_life.java, [*CLASSIC, f"{JAVA}CooperativeStickyAssignor"], 4, 2

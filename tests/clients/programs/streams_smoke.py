@@ -46,7 +46,7 @@ def smoke(bench, parts):
             processor.child.wait()
     bench.peer.kill()
     bench.peer.start()
-    driver.wait_for("Result Verification")
+    driver.wait_for("Result Verification", processor)
     code = driver.child.wait(PROGRESS_SECONDS)
     verdict = driver.text()
     same("driver", "exit", 0, code)
@@ -74,14 +74,17 @@ class Part:
         """What it has printed."""
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, word):
-        """Until it has printed that."""
+    def wait_for(self, word, needed=None):
+        """Until it has printed that, while it and what it needs are well."""
         deadline = time.monotonic() + PROGRESS_SECONDS
         while word not in self.text():
-            if "SMOKE-TEST-CLIENT-EXCEPTION" in self.text() or time.monotonic() > deadline:
+            for part in (self, needed or self):
+                if "SMOKE-TEST-CLIENT-EXCEPTION" in part.text():
+                    raise Mismatch(f"{part.output} tells of an exception")
+                if part.child.poll() is not None and word not in self.text():
+                    raise Mismatch(f"{part.output} ended with {part.child.returncode}")
+            if time.monotonic() > deadline:
                 raise Mismatch(f"{self.output} does not say {word!r}")
-            if self.child.poll() is not None and word not in self.text():
-                raise Mismatch(f"{self.output} ended with {self.child.returncode}")
             time.sleep(0.1)
 
 
@@ -94,6 +97,8 @@ SETTINGS = {
     "commit.interval.ms": "1000",
     "acceptable.recovery.lag": str(2**63 - 1),
     "session.timeout.ms": "6000",
+    # A minute otherwise, within which the broker has to be back.
+    "producer.max.block.ms": str(PROGRESS_SECONDS * 1000),
 }
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",

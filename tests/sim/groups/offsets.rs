@@ -95,6 +95,12 @@ impl Offsets {
         self.writes[no].doubled = true;
     }
 
+    /// It was taken into its transaction: whatever begins from now on stands behind it in the log.
+    pub fn taken(&mut self, WriteNo(no): WriteNo) {
+        let now = self.moment();
+        self.writes[no].over = Some(now);
+    }
+
     /// It was acknowledged.
     pub fn acked(&mut self, WriteNo(no): WriteNo) {
         let now = self.moment();
@@ -258,4 +264,11 @@ fn wrong_histories_are_found() {
     offsets.acked(gone);
     offsets.boot();
     assert!(!read(&mut offsets, Some(one)), "long gone");
+    let mut offsets = Offsets::default();
+    let (pending, first_is) = offsets.committing(key.clone(), true);
+    offsets.taken(pending);
+    let (plain, _) = offsets.committing(key.clone(), false);
+    offsets.acked(plain);
+    offsets.acked(pending);
+    assert!(!read(&mut offsets, Some(first_is)), "a later commit stands behind it");
 }

@@ -162,9 +162,11 @@ impl Tool {
         let offsets = [(partition, value)];
         let request = txn_offset_commit(&id, producer, BY_HAND, FIRST_TOPIC, &offsets);
         self.client.say(|| format!("commits {value} in a transaction of {producer:?}"));
-        let mut taken = false;
+        let (mut taken, mut is_under_way) = (false, false);
         for _ in 0..4 {
-            let Some(answer) = self.client.ask(5, &request).await else { continue };
+            let answer = self.client.ask(5, &request).await;
+            is_under_way |= answer.is_none() || self.client.caller.copied;
+            let Some(answer) = answer else { continue };
             match sense(answer.topics[0].partitions[0].error_code) {
                 Sense::Good => taken = true,
                 Sense::Unknown => self.client.caller.pause(20).await,
@@ -173,6 +175,9 @@ impl Tool {
             if taken {
                 break;
             }
+        }
+        if taken && !is_under_way {
+            self.client.around.oracle.borrow_mut().offsets.taken(no);
         }
         if self.client.caller.random.chance(1, 3) {
             self.client.caller.pause(60).await;

@@ -67,8 +67,8 @@ struct Current {
     added: BTreeSet<i32>,
     unanswered: Vec<Sent>,
     offsets: Offsets,
-    /// It was to write to the topic that comes and goes.
-    is_in_spare: bool,
+    /// Whether it was to write to the topic that comes and goes, and may have.
+    spare: Option<bool>,
     /// Nobody can say when it times out.
     may_time_out: bool,
     doomed: bool,
@@ -157,7 +157,7 @@ impl Client {
             0..45 => self.add_batches(&producer, &current),
             45..58 if current.offsets == Offsets::None => self.want_offsets(),
             45..72 if self.around.oracle.borrow().has_anything(current.no) => self.decide(true),
-            72..78 if !current.is_in_spare => self.touch_spare(&producer).await,
+            72..78 if current.spare.is_none() => self.touch_spare(&producer).await,
             78..88 => self.abort(&producer, &current),
             88..90 => self.die(),
             _ => self.pause().await,
@@ -182,7 +182,7 @@ impl Client {
                     added: BTreeSet::new(),
                     unanswered: Vec::new(),
                     offsets: Offsets::None,
-                    is_in_spare: false,
+                    spare: None,
                     may_time_out: false,
                     doomed: false,
                     end: None,
@@ -263,8 +263,9 @@ impl Client {
 
     /// Nothing is to become of it. Before KIP-890 there is nothing to end where nothing was added.
     fn abort(&mut self, producer: &Producer, current: &Current) {
-        let nothing =
-            current.added.is_empty() && current.offsets == Offsets::None && !current.is_in_spare;
+        let nothing = current.added.is_empty()
+            && current.offsets == Offsets::None
+            && current.spare != Some(true);
         match nothing && !producer.strict {
             true => self.change(|producer| producer.current = None),
             false => self.decide(false),
@@ -397,7 +398,7 @@ impl Client {
     /// Writes to the topic that comes and goes, or has it in its transaction. Whatever is answered,
     /// and be it nothing, the transaction goes on.
     async fn touch_spare(&mut self, producer: &Producer) {
-        self.change_current(|current| current.is_in_spare = true);
+        self.change_current(|current| current.spare = Some(true));
         let index = self.caller.random.index(SPARE_PARTITIONS as usize) as i32;
         let name = self.name();
         let code = if producer.strict {
@@ -419,6 +420,8 @@ impl Client {
             topic.map(|topic| topic.results_by_partition[0].partition_error_code)
         };
         self.say(|| format!("writes to {index} of {SPARE}: {code:?}"));
+        // What is refused is not in the transaction; without an answer nobody knows.
+        self.change_current(|current| current.spare = Some(code.is_none_or(|code| code == 0)));
         self.around.oracle.borrow_mut().counts.spare_batches += u64::from(code == Some(0));
     }
 
@@ -482,7 +485,9 @@ impl Client {
                 self.pause().await;
             }
             Sense::Refused => {
-                self.around.oracle.borrow_mut().ended(no, commit, Ended::Refused);
+                // Where a copy came first, it is that which was taken.
+                let outcome = if self.caller.copied { Ended::Unknown } else { Ended::Refused };
+                self.around.oracle.borrow_mut().ended(no, commit, outcome);
                 self.refused("EndTxn", code);
                 // The newer protocol goes on by an abort, which answers what it is now.
                 match producer.strict && commit && self.caller.random.chance(1, 2) {

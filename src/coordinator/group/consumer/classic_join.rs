@@ -5,6 +5,10 @@
 //! says that it has, in its subscription, counts as what it has. One that takes the place of the
 //! last static member of the other protocol leaves a group of classic members only, which becomes a
 //! classic group. Source: KIP-848, Kafka's `classicGroupJoinToConsumerGroup`.
+//!
+//! **Deviation**: such a classic group is stable at once only if all others have reached the newest
+//! target; else they join again. In Kafka 4.3.1 one that still waits for partitions is never told
+//! that they are its own now, and nobody consumes them.
 
 use std::sync::Arc;
 
@@ -119,8 +123,8 @@ impl ConsumerGroup {
         (is_last && may).then_some(holder)
     }
 
-    /// Plans the downgrade; returns the member's epoch. Without a newer target the member goes on
-    /// towards the present one, and nobody else is troubled.
+    /// Plans the downgrade; returns the member's epoch. If everybody else has what he is to have by
+    /// the newest target, so has this one at once, and nobody is troubled.
     fn succeed(
         &self,
         holder: &Arc<str>,
@@ -128,7 +132,11 @@ impl ConsumerGroup {
         rules: &Rules<'_>,
         plan: &mut Plan<()>,
     ) -> Result<i32, Refusal> {
-        let rebalances = self.target_epoch < self.epoch_after(plan);
+        let is_settled = |(id, member): (&Arc<str>, &Member)| {
+            id == holder || member.current.has_reached(self.target_epoch)
+        };
+        let rebalances =
+            self.target_epoch < self.epoch_after(plan) || !self.members.iter().all(is_settled);
         let mut epoch = moving.member.current.epoch;
         if !rebalances {
             let target = self.targets.get(holder).cloned().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Members that go: by their own word, for a while, or because they are not heard of.
 //!
 //! Who goes takes its assignment along and the group's epoch rises; the next heartbeat of another
-//! member computes a new target. If only members of the classic protocol are left, the group becomes
-//! a classic group instead. A static member that goes for a while keeps its place until its
+//! member computes a new target. If only members of the classic protocol are left, the group
+//! becomes a classic group instead. A static member that goes for a while keeps its place until its
 //! session ends. Source: KIP-848, Kafka's `consumerGroupLeave` and `consumerGroupFenceMember`.
 
 use std::sync::Arc;

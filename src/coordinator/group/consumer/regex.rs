@@ -151,8 +151,10 @@ impl ConsumerGroup {
         let resolving = self.soft.resolving_since_ms.get();
         let now_ms = rules.now.wall_ms;
         // A clock that has been put back keeps nobody waiting until it has come round.
-        let is_soon =
-            |after_ms: i64| now_ms >= after_ms && now_ms <= after_ms.saturating_add(REFRESH_MIN_MS);
+        let is_soon = |after_ms: i64| {
+            let until_ms = after_ms.saturating_add(REFRESH_MIN_MS);
+            (after_ms..=until_ms).contains(&now_ms)
+        };
         if resolving.is_some_and(is_soon) {
             return false;
         }

@@ -3,9 +3,9 @@
 //! Owns which kind of group a heartbeat meets: none, one that holds offsets only or is empty and
 //! becomes a consumer group, one that is, a classic group with members, which is upgraded. Also
 //! which requests of the classic protocol meet a consumer group, and what a plan that leaves only
-//! their members makes of it: a classic group. And when timers really run out: one that comes before
-//! its time is set again, so that a heartbeat sets none. Source: Kafka's
-//! `getOrMaybeCreateConsumerGroup`.
+//! their members makes of it: a classic group. And when timers really run out: one that comes
+//! before its time is set again, so that a heartbeat sets none; one whose records cannot be written
+//! comes again. Source: Kafka's `getOrMaybeCreateConsumerGroup`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -238,5 +238,7 @@ fn groups_are_listed_by_state_and_type() {
     check(&["nonsense"], &[], &[]);
     check(&[], &["consumer", "nonsense"], &[]);
     assert_eq!(context.groups.describe("hand").map(|group| group.state), Ok("Empty"));
-    assert_eq!(context.groups.describe("x"), Err(ErrorCode::GroupIdNotFound));
+    let refused = context.groups.describe("x").expect_err("unknown");
+    assert_eq!(refused.code, ErrorCode::GroupIdNotFound);
+    assert_eq!(refused.message, "Group x not found.");
 }

@@ -40,7 +40,9 @@ fn a_stable_group_goes_on_with_what_it_has() {
     assert_eq!(mixed.timer(Timer::Session("a-01".into())), Some(i64::from(SESSION_MS)));
     assert_eq!(mixed.timer(Timer::Session("n".into())), Some(i64::from(CONSUMER_SESSION_MS)));
     assert!(mixed.timers.keys().all(|key| matches!(key, TimerKey::Consumer(_))));
-    assert_eq!(mixed.groups.describe("g"), Err(ErrorCode::GroupIdNotFound));
+    let refused = mixed.groups.describe("g").expect_err("of another kind");
+    assert_eq!(refused.code, ErrorCode::GroupIdNotFound);
+    assert_eq!(refused.message, "Group g is not a classic group.");
 }
 
 #[test]
