@@ -69,6 +69,8 @@ impl Broker {
             ("shards", "1"),
             ("memory", "256MiB"),
             ("group.initial.rebalance.delay.ms", "1500"),
+            // Records are old.
+            ("log.initial.task.delay.ms", "3600000"),
         ]);
         let config = config.expect("a sound configuration");
         let thread = std::thread::spawn(move || broker::run(config).expect("an orderly end"));
