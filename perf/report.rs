@@ -115,7 +115,8 @@ mod tests {
         );
         assert_eq!(
             report.object().to_string(),
-            r#"{"command":"x","p50_us":12.346,"rows":[{"k":1,"p99_us":1234.6},{"k":1000,"p99_us":null}]}"#
+            r#"{"command":"x","p50_us":12.346,"rows":["#.to_owned()
+                + r#"{"k":1,"p99_us":1234.6},{"k":1000,"p99_us":null}]}"#
         );
     }
 }

@@ -12,6 +12,7 @@ use ringlog::ids::{LeaderEpoch, ShardId};
 use ringlog::io::buffers::Home;
 use ringlog::io::mailbox::{MeshLimits, mesh};
 use ringlog::io::{Disk, Runtime};
+use ringlog::limits::PROCESS_MEMORY_BYTES;
 use ringlog::shard::build::{self, Inputs, Started};
 use ringlog::shard::event::Slot;
 use ringlog::shard::message::Message;
@@ -110,7 +111,8 @@ pub fn config(data_dir: &str, shards: u16, ring: &Ring, extra: &[(&str, &str)]) 
     let shards_text = shards.to_string();
     let files = ring.files.to_string();
     let ring_bytes = (u64::from(ring.files) * ring.file_bytes).to_string();
-    let memory = (u64::from(shards) * MEMORY_PER_SHARD_BYTES).to_string();
+    let memory = PROCESS_MEMORY_BYTES + u64::from(shards) * MEMORY_PER_SHARD_BYTES;
+    let memory = memory.to_string();
     let message_bytes = (u64::from(ring.files) * ring.file_bytes / 4).to_string();
     let mut overrides = vec![
         ("data_dir", data_dir),
