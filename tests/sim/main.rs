@@ -14,6 +14,7 @@ mod batches;
 mod caller;
 mod clients;
 mod faults;
+mod groups;
 mod life;
 mod machine;
 mod oracle;
