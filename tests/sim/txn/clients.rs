@@ -485,7 +485,9 @@ impl Client {
                 self.pause().await;
             }
             Sense::Refused => {
-                self.around.oracle.borrow_mut().ended(no, commit, Ended::Refused);
+                // Where a copy came first, it is that which was taken.
+                let outcome = if self.caller.copied { Ended::Unknown } else { Ended::Refused };
+                self.around.oracle.borrow_mut().ended(no, commit, outcome);
                 self.refused("EndTxn", code);
                 // The newer protocol goes on by an abort, which answers what it is now.
                 match producer.strict && commit && self.caller.random.chance(1, 2) {
