@@ -201,9 +201,8 @@ impl Offsets {
             return Ok(());
         }
         let Some(first) = seen.iter().find(|seen| seen.write == no) else { return Ok(()) };
-        let others = seen.iter().filter(|seen| seen.write != no);
-        let between =
-            others.into_iter().find(|other| other.began > first.ended && other.ended < began);
+        let mut others = seen.iter().filter(|seen| seen.write != no);
+        let between = others.find(|other| other.began > first.ended && other.ended < began);
         match between {
             Some(other) => {
                 let (this, other) = (self.named(no), self.named(other.write));
