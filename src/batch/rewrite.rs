@@ -52,7 +52,7 @@ pub struct Rewrite {
 
 enum Phase {
     Judging(Judging),
-    Writing(Writing),
+    Writing(Box<Writing>),
 }
 
 /// The walk that asks which records are kept.
@@ -139,7 +139,7 @@ impl Rewrite {
             }));
         }
         let horizon_ms = sets_horizon.then_some(self.rules.horizon_ms);
-        self.phase = Phase::Writing(Writing::start(&self.header, kept, horizon_ms)?);
+        self.phase = Phase::Writing(Box::new(Writing::start(&self.header, kept, horizon_ms)?));
         Ok(None)
     }
 

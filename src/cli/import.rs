@@ -47,7 +47,7 @@ pub fn run(arguments: &ImportArguments, out: &mut dyn Write) -> Result<(), Strin
     let request = Request {
         sources: &sources,
         target: &temporary,
-        shards: u16::try_from(config.shards).unwrap_or(1).max(1),
+        shards: config.shards.max(1),
         broker: Arc::clone(&config),
         kernel_boot_id: kernel_boot_id.trim().to_owned(),
         now_ms: clock::wall_ms(),

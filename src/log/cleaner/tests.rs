@@ -57,6 +57,9 @@ impl Segment {
 }
 
 #[derive(Clone)]
+/// Offset and kind of a marker.
+type Ending = (i64, MarkerKind);
+
 struct TestLog {
     segments: Vec<Segment>,
     next: i64,
@@ -68,7 +71,7 @@ struct TestLog {
     /// Every record ever appended, with its batch and the transaction it is of.
     appended: BTreeMap<i64, (Seen, i64, Option<usize>)>,
     /// Transactions: producer, first offset, marker.
-    transactions: Vec<(i64, i64, Option<(i64, MarkerKind)>)>,
+    transactions: Vec<(i64, i64, Option<Ending>)>,
     /// Delete horizons that passes have set, by base offset of the batch.
     horizons: BTreeMap<i64, i64>,
 }
