@@ -1,8 +1,8 @@
 //! How many system calls a request costs the broker.
 //!
-//! Owns the counter: the kernel's own tracepoint, by way of `perf stat`, which costs the broker next
-//! to nothing; where that is not to be had, `strace -c`, which stops it at every call, so that
-//! more requests share a turn than else. The report says which one it was.
+//! Owns the counter: the kernel's own tracepoint, by way of `perf stat`, which costs the broker
+//! next to nothing; where that is not to be had, `strace -c`, which stops it at every call, so
+//! that more requests share a turn than else. The report says which one it was.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -221,8 +221,8 @@ mod tests {
                     7,,syscalls:sys_enter_read,1175351,100.00,,\n<not counted>,,x:y,0,0,,\n";
         let found = parse_perf(perf);
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [("read".into(), 7), (ALL.into(), 29)]);
-        let strace = "    calls syscall\n--------- ----------------\n        1 read\n       27 sendto\n\
-                      --------- ----------------\n       28 total\n";
+        let strace = "    calls syscall\n--------- ----------------\n        1 read\n\
+                      \x20      27 sendto\n--------- ----------------\n       28 total\n";
         let found = parse_strace(strace);
         let wanted = [("read".into(), 1), ("sendto".into(), 27), (ALL.into(), 28)];
         assert_eq!(found.into_iter().collect::<Vec<_>>(), wanted);
