@@ -181,7 +181,8 @@ pub fn produce_frame(topic: &str, partition: i32, acks: i16, batch: &[u8]) -> Ve
 #[must_use]
 pub fn fetch_frame(topic: &str, partition: i32, offset: i64, bytes_max: i32) -> Vec<u8> {
     let mut body = header(1, 11);
-    for number in [-1, 500, 1, bytes_max] {
+    // Nothing is waited for: an empty answer says that the end is reached.
+    for number in [-1, 0, 1, bytes_max] {
         body.extend_from_slice(&i32::to_be_bytes(number));
     }
     body.push(0);

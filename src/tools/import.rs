@@ -140,9 +140,10 @@ impl Import<'_> {
     /// What the newest snapshot of the metadata log and the batches after it say.
     async fn metadata(&self, source: &source::Source) -> Result<Metadata, ImportError> {
         let mut metadata = Metadata::default();
-        let (files, start) = source.metadata_files()?;
-        for (file, is_snapshot) in files {
-            let from = if is_snapshot { Offset(0) } else { start };
+        let files = source.metadata_files()?;
+        let snapshot = files.snapshot.map(|file| (file, Offset(0)));
+        let log = files.log.into_iter().map(|file| (file, files.start));
+        for (file, from) in snapshot.into_iter().chain(log) {
             let mut batches = self.open(file).await?;
             while let Some((header, bytes)) = next_batch(&mut batches, file).await? {
                 if header.is_control() || header.last_offset() < from {

@@ -57,9 +57,6 @@ impl Segment {
 }
 
 #[derive(Clone)]
-/// Offset and kind of a marker.
-type Ending = (i64, MarkerKind);
-
 struct TestLog {
     segments: Vec<Segment>,
     next: i64,
@@ -75,6 +72,9 @@ struct TestLog {
     /// Delete horizons that passes have set, by base offset of the batch.
     horizons: BTreeMap<i64, i64>,
 }
+
+/// Offset and kind of a marker.
+type Ending = (i64, MarkerKind);
 
 const RETENTION_MS: i64 = 1_000;
 

@@ -39,6 +39,17 @@ pub struct PartitionSource {
     pub stopped_cleanly: bool,
 }
 
+/// The files of the metadata log that count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetadataFiles<'a> {
+    /// The newest snapshot.
+    pub snapshot: Option<&'a LogFile>,
+    /// The segments, by base offset.
+    pub log: Vec<&'a LogFile>,
+    /// The offset from which batches of the segments count.
+    pub start: Offset,
+}
+
 /// What the directories hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Source {
@@ -70,9 +81,11 @@ impl Source {
         Ok(source)
     }
 
-    /// The newest snapshot of the metadata, if any, then the segments of its log; and the offset
-    /// from which batches of the segments count.
-    pub fn metadata_files(&self) -> Result<(Vec<(&LogFile, bool)>, Offset), ImportError> {
+    /// The files that the metadata is read from.
+    ///
+    /// # Errors
+    /// The beginning is missing.
+    pub fn metadata_files(&self) -> Result<MetadataFiles<'_>, ImportError> {
         let snapshots = self.files.iter().filter_map(|(name, file)| {
             let (offset, rest) = name.split_once('-')?;
             let is_snapshot = offset.len() == 20 && rest.ends_with(".checkpoint");
@@ -80,19 +93,20 @@ impl Source {
         });
         let newest = snapshots.max_by_key(|(offset, _)| *offset);
         let start = newest.map_or(Offset(0), |(offset, _)| offset);
-        let mut files: Vec<_> = newest.map(|(_, file)| (file, true)).into_iter().collect();
+        let snapshot = newest.map(|(_, file)| file);
+        let mut log = Vec::new();
         let mut first = None;
         for (name, file) in &self.files {
             if let Some((SegmentFile::Log, base)) = SegmentFile::parse(name) {
                 first.get_or_insert(base);
-                files.push((file, false));
+                log.push(file);
             }
         }
         if first.is_some_and(|first| first > start) {
             let reason = format!("its log begins at {} and no snapshot reaches it", start.0);
             return Err(ImportError::source(&self.metadata, reason));
         }
-        Ok((files, start))
+        Ok(MetadataFiles { snapshot, log, start })
     }
 
     /// The log of a partition.
@@ -271,17 +285,13 @@ mod tests {
             ]),
             ..Source::default()
         };
-        let (files, start) = source.metadata_files().expect("files");
-        let names: Vec<_> = files.iter().map(|(file, _)| file.path.to_str()).collect();
-        assert_eq!(start, Offset(100));
-        assert_eq!(
-            names,
-            [
-                Some("00000000000000000100-0000000002.checkpoint"),
-                Some("00000000000000000050.log"),
-                Some("00000000000000000200.log"),
-            ]
-        );
+        let files = source.metadata_files().expect("files");
+        let name = |file: &LogFile| file.path.to_string_lossy().into_owned();
+        let snapshot = files.snapshot.map(name);
+        assert_eq!(snapshot.as_deref(), Some("00000000000000000100-0000000002.checkpoint"));
+        assert_eq!(files.start, Offset(100));
+        let log: Vec<_> = files.log.iter().map(|file| name(file)).collect();
+        assert_eq!(log, ["00000000000000000050.log", "00000000000000000200.log"]);
         source.files.retain(|name, _| !name.ends_with(".checkpoint"));
         assert!(source.metadata_files().is_err(), "the beginning is missing");
     }
