@@ -115,15 +115,10 @@ mod tests {
         );
         assert_eq!(
             report.object().to_string(),
-<<<<<<< HEAD
-            r#"{"command":"x","p50_us":12.346,"rows":["#.to_owned()
-                + r#"{"k":1,"p99_us":1234.6},{"k":1000,"p99_us":null}]}"#
-=======
             concat!(
                 r#"{"command":"x","p50_us":12.346,"#,
                 r#""rows":[{"k":1,"p99_us":1234.6},{"k":1000,"p99_us":null}]}"#
             )
->>>>>>> perf
         );
     }
 }

@@ -1,13 +1,8 @@
 //! How many system calls a request costs the broker.
 //!
 //! Owns the counter: the kernel's own tracepoint, by way of `perf stat`, which costs the broker
-<<<<<<< HEAD
-//! next to nothing; where that is not to be had, `strace -c`, which stops it at every call, so that
-//! more requests share a turn than else. The report says which one it was.
-=======
 //! next to nothing; where that is not to be had, `strace -c`, which stops it at every call, so
 //! that more requests share a turn than else. The report says which one it was.
->>>>>>> perf
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
