@@ -154,7 +154,7 @@ fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commi
         producer.commit()?;
         let ended = ending.elapsed();
         // Every other transaction waits until the one before is over on every shard.
-        let apart = round % 2 == 0;
+        let apart = round.is_multiple_of(2);
         if apart {
             std::thread::sleep(APART);
         }

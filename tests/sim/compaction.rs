@@ -92,8 +92,8 @@ impl Known {
         }
         for key in 0..KEYS {
             let of_key = |(_, record): &(&Offset, &Record)| record.0 == key;
-            let found = log.iter().filter(of_key).next_back();
-            let Some((acked_at, acked)) = self.acked.iter().filter(of_key).next_back() else {
+            let found = log.iter().rfind(of_key);
+            let Some((acked_at, acked)) = self.acked.iter().rfind(of_key) else {
                 continue;
             };
             match found {
