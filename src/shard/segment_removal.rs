@@ -28,6 +28,8 @@ pub struct Removals {
     waiting: RefCell<BTreeMap<(Monotonic, u64), Removal>>,
     number: Cell<u64>,
     added: Event,
+    /// One has left the queue, and its files may still be there.
+    is_removing: Cell<bool>,
 }
 
 struct Removal {
@@ -37,10 +39,10 @@ struct Removal {
 }
 
 impl Removals {
-    /// How many segments wait.
+    /// How many segments wait, the one that is being removed included.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.waiting.borrow().len()
+        self.waiting.borrow().len() + usize::from(self.is_removing.get())
     }
 
     fn add(&self, due: Monotonic, removal: Removal) {
@@ -57,6 +59,7 @@ impl Removals {
     fn take_due(&self, now: Monotonic) -> Option<Removal> {
         let mut waiting = self.waiting.borrow_mut();
         let first = waiting.first_entry().filter(|first| first.key().0 <= now)?;
+        self.is_removing.set(true);
         Some(first.remove())
     }
 }
@@ -96,6 +99,7 @@ pub fn start(shard: &Rc<Shard>) {
                 if removal.is_imaged() {
                     remove(&shard, &removal).await;
                 }
+                shard.removals.is_removing.set(false);
                 continue;
             }
             let added = shard.removals.added.wait(seen);
@@ -117,6 +121,7 @@ pub async fn finish(shard: &Rc<Shard>) {
         if removal.is_imaged() {
             remove(shard, &removal).await;
         }
+        shard.removals.is_removing.set(false);
     }
 }
 
