@@ -82,7 +82,7 @@ fn a_batch_of_100_mib_and_one_of_a_single_byte_survive_kill_9() {
         "--shards",
         "1",
         "--memory",
-        "1GiB",
+        "1536MiB",
         "--set",
         "journal.ring.bytes=512MiB",
         "--set",
