@@ -401,6 +401,44 @@ fn who_is_told_by_a_sync_to_join_again_has_the_time_to() {
     ]);
 }
 
+/// It waits for partitions of a static member whose successor ends the consumer group; the broker
+/// restarts before they have joined again.
+#[test]
+fn what_a_member_waited_for_is_consumed_after_a_downgrade_and_a_restart() {
+    play(&[
+        Step::Start(1, Speaks::Consumer, true),
+        Step::Start(0, Speaks::Eager, true),
+        Step::Vanish(1),
+        Step::Start(1, Speaks::Eager, true),
+        Step::Restart,
+    ]);
+}
+
+/// The group was a consumer group for a moment, in which it did not learn of its new target.
+#[test]
+fn what_a_member_has_is_its_own_after_a_downgrade_and_another_upgrade() {
+    play(&[
+        Step::Start(2, Speaks::Eager, false),
+        Step::Act(2),
+        Step::Sleep(3_000),
+        Step::Act(2),
+        Step::Start(4, Speaks::Consumer, false),
+        Step::Leave(4),
+        Step::Start(3, Speaks::Consumer, false),
+    ]);
+}
+
+/// Nothing was assigned yet when a static member came back by the other protocol.
+#[test]
+fn a_static_member_that_upgrades_a_first_rebalance_leaves_nothing_unassigned() {
+    play(&[
+        Step::Start(0, Speaks::Eager, true),
+        Step::Start(1, Speaks::Eager, true),
+        Step::Vanish(1),
+        Step::Start(1, Speaks::Consumer, true),
+    ]);
+}
+
 /// Takes all steps, and lets the group settle.
 fn play(steps: &[Step]) {
     let mut play = Play { mixed: Mixed::new(), clients: vec![OUT; CLIENTS], lives: 0 };
