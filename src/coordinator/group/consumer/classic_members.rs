@@ -10,8 +10,8 @@
 //! group, a new epoch is reason enough to join: a target is computed by nobody else. In Kafka 4.3.1
 //! such a group never divides anew what a member has left behind.
 //!
-//! **Deviation**: a sync that is answered 27 prolongs the session, as such a heartbeat does. It asks
-//! the member to join with what it still has, so it must have the time to. In Kafka 4.3.1 the
+//! **Deviation**: a sync that is answered 27 prolongs the session, as such a heartbeat does. It
+//! asks the member to join with what it still has, so it must have the time to. In Kafka 4.3.1 the
 //! session may end right after, and what the member was told to bring along goes to another.
 
 use std::collections::BTreeSet;

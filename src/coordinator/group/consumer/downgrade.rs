@@ -4,10 +4,10 @@
 //! classic group begins with them. What each was to have becomes what it is assigned. Source:
 //! KIP-848, Kafka's `convertToClassicGroup`.
 //!
-//! **Deviation**: what another member has yet to give up is left out, and stays that member's. Kafka
-//! 4.3.1 goes by targets alone, so that a member which syncs at once, or after a restart, consumes
-//! it while the other still does, or a new upgrade gives it to a third. Here nothing is left without
-//! an owner, and what a member still consumes counts as its own until it joins again.
+//! **Deviation**: what another member has yet to give up is left out, and stays that member's.
+//! Kafka 4.3.1 goes by targets alone, so that a member which syncs at once, or after a restart,
+//! consumes it while the other still does, or a new upgrade gives it to a third. Here nothing is
+//! left without an owner, and what a member still consumes counts as its own until it joins again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
