@@ -13,7 +13,7 @@ use super::{Kept, find, newest_of, wait_durable};
 use crate::coordinator::group::assignor::Assignor;
 use crate::coordinator::group::consumer::{
     DescribedGroup, Heartbeat, MigrationPolicy, Planned, Refusal, Rules, SessionRules, Timer,
-    TopicFacts, Topics, regex, timer_not_written,
+    TopicFacts, Topics, regex,
 };
 use crate::coordinator::group::outcome::{Answer, Outcome, TimerKey};
 use crate::error_code::ErrorCode;
@@ -136,8 +136,10 @@ pub(super) async fn fire(shard: &Rc<Shard>, kept: &Rc<Kept>, group: &Arc<str>, t
     if let Ok(Planned { records, timers, conversion, .. }) = planned {
         let outcome = Outcome { records, answers: Vec::new(), timers, conversion };
         if !carry_out(shard, kept, group, outcome).await {
-            let again = timer_not_written(timer, now(shard));
-            shard.group_offsets.timers.set_all(kept.id.partition, group, again);
+            let again = kept.with_mut(|groups| groups.timer_not_written(group, timer, now(shard)));
+            if let Ok(again) = again {
+                shard.group_offsets.timers.set_all(kept.id.partition, group, again);
+            }
         }
     }
     drop(turn);

@@ -288,8 +288,12 @@ pub(super) async fn carry_out(
     for (ticket, answer) in answers {
         kept.tickets.give(ticket, Ok((answer.not_written(code), durable_at)));
     }
-    let taken_back =
-        kept.with_mut(|groups| groups.not_written(group, code, &rules(shard), now(shard)));
+    let sessions = consumers::session_rules(shard, group);
+    let taken_back = kept.with_mut(|groups| {
+        let mut outcome = groups.not_written(group, code, &rules(shard), now(shard));
+        outcome.timers.extend(groups.consumers_not_written(group, &sessions));
+        outcome
+    });
     let Ok(Outcome { answers, timers, .. }) = taken_back else { return false };
     shard.group_offsets.timers.set_all(kept.id.partition, group, timers);
     for (ticket, answer) in answers {

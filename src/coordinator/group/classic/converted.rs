@@ -76,7 +76,8 @@ impl ClassicGroup {
             });
         }
         let protocol = live.protocol.clone().or_else(|| live.choose_protocol());
-        Ok(ClassicMembers { generation: live.generation, protocol, rebalances: true, members })
+        let rebalances = live.phase != Phase::Stable;
+        Ok(ClassicMembers { generation: live.generation, protocol, rebalances, members })
     }
 
     /// What whoever waits here is told when the group is upgraded: to join again.

@@ -3,6 +3,10 @@
 //! Owns what a member of the present generation may do. The leader's SyncGroup writes the group;
 //! everybody's is answered when that is durable. A heartbeat changes when a session ends, and
 //! nothing else: it allocates nothing.
+//!
+//! **Deviation**: a sync that is answered 27 prolongs the session, as such a heartbeat does. In
+//! Kafka 4.3.1 it does not, and a member that was just told to join again may be removed with what
+//! it still consumes.
 
 use std::sync::Arc;
 
@@ -155,6 +159,7 @@ impl Step<'_> {
         match self.live.phase {
             Phase::Empty => {}
             Phase::Preparing(_) => {
+                self.touch(&sync.member_id);
                 let answer = SyncAnswer::failed(ErrorCode::RebalanceInProgress);
                 self.answer(ticket, Answer::Sync(answer));
             }

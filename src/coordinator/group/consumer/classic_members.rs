@@ -9,6 +9,10 @@
 //! **Deviation**: where no member speaks the other protocol and the group may not become a classic
 //! group, a new epoch is reason enough to join: a target is computed by nobody else. In Kafka 4.3.1
 //! such a group never divides anew what a member has left behind.
+//!
+//! **Deviation**: a sync that is answered 27 prolongs the session, as such a heartbeat does. It
+//! asks the member to join with what it still has, so it must have the time to. In Kafka 4.3.1 the
+//! session may end right after, and what the member was told to bring along goes to another.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,6 +58,7 @@ impl ConsumerGroup {
         {
             let mut plan = refuse(ErrorCode::RebalanceInProgress);
             plan.timers.push(join_alarm(id, member, rules.now));
+            plan.timers.push(session_alarm(id, facts, rules.now));
             return plan;
         }
         let assigned = named(&without_epochs(&member.current.assigned), rules.topics);

@@ -4,10 +4,10 @@
 //! classic group begins with them. What each was to have becomes what it is assigned. Source:
 //! KIP-848, Kafka's `convertToClassicGroup`.
 //!
-//! **Deviation**: what another member has yet to give up is left out. Kafka 4.3.1 assigns it, so
-//! that a member which syncs at once, or after a restart, consumes it while the other still does.
-//! Who has something to give up is in an older generation and has to join again, so that nothing
-//! is left without an owner.
+//! **Deviation**: what another member has yet to give up is left out, and stays that member's.
+//! Kafka 4.3.1 goes by targets alone, so that a member which syncs at once, or after a restart,
+//! consumes it while the other still does, or a new upgrade gives it to a third. Here nothing is
+//! left without an owner, and what a member still consumes counts as its own until it joins again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl ConsumerGroup {
         (tombstones, members)
     }
 
-    /// What a member was to have, without what another has yet to give up.
+    /// What a member has, and what it was to have without what another has yet to give up.
     fn to_take_along(&self, id: &Arc<str>) -> Partitions {
         let mut target = self.targets.get(id).map(|target| (**target).clone()).unwrap_or_default();
         for (topic, partitions) in &mut target {
@@ -82,6 +82,11 @@ impl ConsumerGroup {
             });
         }
         target.retain(|_, partitions| !partitions.is_empty());
+        let current = self.members.get(id).map(|member| &member.current);
+        let held = current.into_iter().flat_map(|it| it.assigned.iter().chain(&it.revoking));
+        for (topic, partitions) in held {
+            target.entry(*topic).or_default().extend(partitions.keys());
+        }
         target
     }
 }

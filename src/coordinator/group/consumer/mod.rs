@@ -48,7 +48,7 @@ pub use admin::{DescribedGroup, DescribedMember, DescribedTopic};
 pub use heartbeat::{Heartbeat, HeartbeatAnswer};
 pub use migration::MigrationPolicy;
 pub use offsets::CommitCheck;
-pub use requests::{Planned, Revived, SessionRules, timer_not_written};
+pub use requests::{Planned, Revived, SessionRules};
 
 /// One consumer group.
 #[derive(Clone, Debug)]

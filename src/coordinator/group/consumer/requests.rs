@@ -217,6 +217,27 @@ impl Groups {
         all
     }
 
+    /// The records of an operation on this group could not be appended, if it is a consumer group:
+    /// whoever is still a member has a session again, and his time to give up what he is to.
+    /// Whoever was to leave or to be replaced would have neither, and never be missed.
+    pub fn consumers_not_written(&mut self, id: &str, rules: &SessionRules) -> Timers {
+        let group = self.groups.get_mut(id).and_then(|group| group.kind.consumer_mut());
+        let Some(group) = group else { return Timers::new() };
+        let whole = group.timers_after_load(rules.now_ms, rules.session_timeout_ms);
+        let unless_set = |(timer, alarm)| match alarm {
+            Alarm::At(at_ms) => (timer, Alarm::AtUnlessSet(at_ms)),
+            other => (timer, other),
+        };
+        group.set(whole.into_iter().map(unless_set).collect())
+    }
+
+    /// What becomes of a timer whose records could not be appended: it comes again soon.
+    pub fn timer_not_written(&mut self, id: &str, timer: &Timer, now: Now) -> Timers {
+        let group = self.groups.get_mut(id).and_then(|group| group.kind.consumer_mut());
+        let due_ms = now.ms.saturating_add(TIMER_RETRY_MS);
+        group.map_or_else(Timers::new, |group| group.set(vec![(timer.clone(), Alarm::At(due_ms))]))
+    }
+
     /// A consumer group.
     ///
     /// # Errors
@@ -276,13 +297,6 @@ impl Groups {
         };
         Planned { records, answer: plan.answer, timers, conversion: None }
     }
-}
-
-/// What has become of a timer whose records could not be appended: it comes again.
-#[must_use]
-pub fn timer_not_written(timer: &Timer, now: Now) -> Timers {
-    let due_ms = now.ms.saturating_add(TIMER_RETRY_MS);
-    vec![(TimerKey::Consumer(timer.clone()), Some(due_ms))]
 }
 
 /// A classic group that becomes a consumer group for a member that joins.

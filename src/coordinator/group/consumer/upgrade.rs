@@ -129,7 +129,13 @@ fn changes_of(from: &ClassicMembers, rules: &Rules<'_>) -> Option<Vec<ConsumerCh
         targets.push(ConsumerChange::Target(id(), Some(Arc::new(assigned))));
         currents.push(ConsumerChange::Current(id(), Some(Arc::new(current))));
     }
-    let metadata_hash = hash::metadata_hash(names.iter().map(|name| &**name), rules.topics);
+    // Nobody may have been assigned anything yet: whoever comes next brings about a new target, as
+    // he would if topics had changed.
+    let metadata_hash = if from.rebalances {
+        0
+    } else {
+        hash::metadata_hash(names.iter().map(|name| &**name), rules.topics)
+    };
     let mut changes = metadata;
     changes.push(ConsumerChange::Epoch(Some(GroupEpoch { epoch, metadata_hash })));
     changes.extend(targets);

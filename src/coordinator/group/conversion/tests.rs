@@ -117,6 +117,10 @@ impl Mixed {
         }
     }
 
+    fn session_rules(&self) -> consumer::SessionRules {
+        consumer::SessionRules { now_ms: self.now_ms, session_timeout_ms: CONSUMER_SESSION_MS }
+    }
+
     fn ticket(&mut self) -> Ticket {
         self.next += 1;
         Ticket(self.next)
@@ -133,6 +137,9 @@ impl Mixed {
             let (rules, now) = (self.classic_rules(), self.now());
             let taken_back = self.groups.not_written(&"g".into(), code, &rules, now);
             self.set_timers(taken_back.timers);
+            let sessions = self.session_rules();
+            let again = self.groups.consumers_not_written("g", &sessions);
+            self.set_timers(again);
             for (ticket, answer) in taken_back.answers {
                 self.give(ticket, answer);
             }
@@ -218,7 +225,8 @@ impl Mixed {
             && is_lost
         {
             let now = self.now();
-            self.set_timers(consumer::timer_not_written(timer, now));
+            let again = self.groups.timer_not_written("g", timer, now);
+            self.set_timers(again);
         }
     }
 
@@ -228,10 +236,8 @@ impl Mixed {
         self.timers.clear();
         self.answers.clear();
         let now = self.now();
-        let sessions = |_: &str| consumer::SessionRules {
-            now_ms: now.ms,
-            session_timeout_ms: CONSUMER_SESSION_MS,
-        };
+        let rules = self.session_rules();
+        let sessions = |_: &str| rules;
         let revived = self.groups.revive(now).into_iter();
         for (_, timers) in revived.chain(self.groups.revive_consumers(&sessions)) {
             self.set_timers(timers);

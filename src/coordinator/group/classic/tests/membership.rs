@@ -134,6 +134,21 @@ fn heartbeats_keep_a_session_and_tell_of_rebalances() {
 }
 
 #[test]
+fn a_sync_that_tells_of_a_rebalance_prolongs_the_session() {
+    let (mut context, ids) = Context::stable(2);
+    let (a, b) = (ids[0].as_str(), ids[1].as_str());
+    let joins = context.join(join(a));
+    context.pass(i64::from(SESSION_MS) - 1);
+    let refused = context.sync(b, 1, &[]);
+    assert_eq!(context.synced(refused).0, ErrorCode::RebalanceInProgress);
+    context.pass(i64::from(SESSION_MS) - 1);
+    assert_eq!(context.members(), ids);
+    assert!(context.waits(joins), "it waits for the one that was told to join");
+    context.pass(1);
+    assert_eq!((context.members(), context.joined(joins).generation), (vec![a.to_owned()], 2));
+}
+
+#[test]
 fn an_id_that_is_not_used_is_forgotten() {
     let mut context = Context::new();
     let id = context.new_id();

@@ -259,7 +259,7 @@ fn an_old_timer_does_nothing_to_a_group_of_the_other_kind() {
 }
 
 #[test]
-fn what_another_has_yet_to_give_up_goes_to_nobody() {
+fn what_another_has_yet_to_give_up_stays_with_that_one() {
     let mut mixed = Mixed::upgraded();
     // It is to have one that one of the first two has not given up yet.
     let ticket = mixed.join(Join { version: 3, ..join("") });
@@ -273,7 +273,7 @@ fn what_another_has_yet_to_give_up_goes_to_nobody() {
         let member = metadata.members.iter().find(|member| &*member.id == id).expect("a member");
         outline_named(&Assignment::read(&member.assignment).expect("an assignment").partitions)
     };
-    assert_eq!([of("a-01"), of("b-02"), of(&id)], ["t1:0,1", "t1:3,4", ""]);
+    assert_eq!([of("a-01"), of("b-02"), of(&id)], ["t1:0,1,2", "t1:3,4,5", ""]);
     // Who has it is of an older generation, and drops it before it joins again.
     assert_eq!([mixed.beat("a-01", 1), mixed.beat("b-02", 1)], [ErrorCode::IllegalGeneration; 2]);
 }

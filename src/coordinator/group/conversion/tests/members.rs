@@ -161,6 +161,31 @@ fn who_does_not_join_or_sync_in_time_is_removed() {
 }
 
 #[test]
+fn a_sync_that_tells_of_a_rebalance_prolongs_the_session() {
+    let mut mixed = Mixed::upgraded();
+    mixed.pass(i64::from(SESSION_MS) - 1);
+    assert_eq!(mixed.has("a-01", 1).0, REBALANCE);
+    // What it has is its own until it joins without it.
+    mixed.pass(i64::from(SESSION_MS) - 1);
+    assert_eq!(mixed.say(&beat_consumer("n", 2)), ok("3 t1:4,5"), "the other was silent");
+    assert_eq!(mixed.enter(owning(join("a-01"), &[0, 1, 2])), (NONE, 1));
+    // It gives no more time than that: to join there is a time of its own.
+    let mut mixed = Mixed::upgraded();
+    for _ in 0..2 {
+        mixed.pass(i64::from(SESSION_MS) - 1);
+        assert_eq!(mixed.has("a-01", 1).0, REBALANCE);
+    }
+    mixed.pass(i64::from(SESSION_MS));
+    assert_eq!(mixed.has("a-01", 1).0, ErrorCode::UnknownMemberId);
+    let mut mixed = Mixed::upgraded();
+    for _ in 0..4 {
+        assert_eq!(mixed.has("a-01", 1).0, REBALANCE);
+        mixed.pass(i64::from(REBALANCE_MS) / 4);
+    }
+    assert_eq!(mixed.has("a-01", 1).0, ErrorCode::UnknownMemberId);
+}
+
+#[test]
 fn who_is_silent_is_removed_after_its_own_session() {
     let mut mixed = Mixed::settled();
     mixed.pass(i64::from(SESSION_MS) - 200);
@@ -261,4 +286,30 @@ fn a_restart_loses_nobody() {
     mixed.pass(i64::from(SESSION_MS));
     assert_eq!(mixed.beat("b-02", 1), ErrorCode::UnknownMemberId);
     assert!(mixed.say(&beat_consumer("n", 2)).is_ok());
+}
+
+#[test]
+fn who_leaves_or_is_replaced_while_nothing_can_be_written_is_missed_all_the_same() {
+    let own = |n: &str| format!("{n} t1:0,1,2,3,4,5");
+    for is_replaced in [false, true] {
+        let mut mixed = Mixed::settled();
+        mixed.fails = true;
+        for id in ["a", "b"] {
+            if is_replaced {
+                let refused = mixed.enter(static_join("", id));
+                assert_eq!(refused, (ErrorCode::CoordinatorNotAvailable, -1));
+            } else {
+                let ticket = mixed.ticket();
+                let leave =
+                    Leave { group: "g".into(), members: vec![("".into(), Some(id.into()))] };
+                let (rules, of_consumers) = (mixed.classic_rules(), mixed.rules());
+                let outcome = mixed.groups.leave(&leave, ticket, &rules, &of_consumers);
+                mixed.carry_out(outcome);
+            }
+        }
+        mixed.fails = false;
+        mixed.pass(i64::from(SESSION_MS));
+        let alone = mixed.say(&beat_consumer("n", 2));
+        assert_eq!(alone, Ok(own("4")), "{is_replaced}");
+    }
 }

@@ -31,6 +31,8 @@ struct Client {
     /// It is to join; otherwise to sync, or it is in.
     phase: Phase,
     heard_ms: i64,
+    /// When it was told to give something up, until it has said that it did so.
+    revokes_since_ms: Option<i64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +87,7 @@ const OUT: Client = Client {
     waits: None,
     phase: Phase::Out,
     heard_ms: 0,
+    revokes_since_ms: None,
 };
 
 impl Play {
@@ -248,8 +251,12 @@ impl Play {
                 client.phase = Phase::In;
                 client.heard_ms = now_ms;
                 client.epoch = answer.member_epoch;
+                client.revokes_since_ms = None;
                 if let Some(assignment) = answer.assignment {
-                    client.consumes = assignment.into_values().flatten().collect();
+                    let assigned: BTreeSet<i32> = assignment.into_values().flatten().collect();
+                    let revokes = !client.consumes.is_subset(&assigned);
+                    client.revokes_since_ms = revokes.then_some(now_ms);
+                    client.consumes = assigned;
                 }
             }
             Err(ErrorCode::FencedMemberEpoch | ErrorCode::UnknownMemberId) => {
@@ -301,7 +308,9 @@ impl Play {
         }
     }
 
-    /// A client that has not been heard of for its session stops by its own clock.
+    /// A client that has not been heard of for its session stops by its own clock. So does one that
+    /// has not said in its rebalance timeout that it gave up what it was told to, for it is removed
+    /// then: that time is its poll interval, after which a client leaves and has lost everything.
     fn sleep(&mut self, ms: i64) {
         self.mixed.pass(ms);
         for client in &mut self.clients {
@@ -309,8 +318,14 @@ impl Play {
                 Speaks::Consumer => CONSUMER_SESSION_MS,
                 Speaks::Eager | Speaks::Cooperative => SESSION_MS,
             };
-            if self.mixed.now_ms - client.heard_ms >= i64::from(session_ms) {
+            let is_over = |since_ms: i64, ms: i32| self.mixed.now_ms - since_ms >= i64::from(ms);
+            let is_late = client.revokes_since_ms.is_some_and(|since| is_over(since, REBALANCE_MS));
+            if is_late || is_over(client.heard_ms, session_ms) {
                 client.consumes.clear();
+                // A coordinator that began anew may still have it, with what it gave up.
+                if client.phase == Phase::In && client.speaks != Speaks::Consumer {
+                    client.phase = Phase::Joining;
+                }
             }
         }
     }
@@ -356,12 +371,80 @@ proptest! {
 
     #[test]
     fn no_partition_has_two_owners_whatever_its_owners_speak(steps in steps()) {
-        let clients = vec![OUT; CLIENTS];
-        let mut play = Play { mixed: Mixed::new(), clients, lives: 0 };
-        for step in &steps {
-            play.step(step);
-            play.check();
-        }
-        play.settle();
+        play(&steps);
     }
+}
+
+/// Its sync is refused when its session is nearly over: it has to be there when it joins again.
+#[test]
+fn who_is_told_by_a_sync_to_join_again_has_the_time_to() {
+    play(&[
+        Step::Start(1, Speaks::Consumer, false),
+        Step::Start(4, Speaks::Eager, true),
+        Step::Start(3, Speaks::Cooperative, true),
+        Step::Act(1),
+        Step::Act(1),
+        Step::Start(2, Speaks::Consumer, false),
+        Step::Act(3),
+        Step::Act(3),
+        Step::Act(3),
+        Step::Leave(4),
+        Step::Act(1),
+        Step::Act(3),
+        Step::Act(3),
+        Step::Sleep(3_000),
+        Step::Start(4, Speaks::Eager, true),
+        Step::Sleep(3_000),
+        Step::Start(0, Speaks::Consumer, false),
+        Step::Sleep(3_000),
+        Step::Act(3),
+    ]);
+}
+
+/// It waits for partitions of a static member whose successor ends the consumer group; the broker
+/// restarts before they have joined again.
+#[test]
+fn what_a_member_waited_for_is_consumed_after_a_downgrade_and_a_restart() {
+    play(&[
+        Step::Start(1, Speaks::Consumer, true),
+        Step::Start(0, Speaks::Eager, true),
+        Step::Vanish(1),
+        Step::Start(1, Speaks::Eager, true),
+        Step::Restart,
+    ]);
+}
+
+/// The group was a consumer group for a moment, in which it did not learn of its new target.
+#[test]
+fn what_a_member_has_is_its_own_after_a_downgrade_and_another_upgrade() {
+    play(&[
+        Step::Start(2, Speaks::Eager, false),
+        Step::Act(2),
+        Step::Sleep(3_000),
+        Step::Act(2),
+        Step::Start(4, Speaks::Consumer, false),
+        Step::Leave(4),
+        Step::Start(3, Speaks::Consumer, false),
+    ]);
+}
+
+/// Nothing was assigned yet when a static member came back by the other protocol.
+#[test]
+fn a_static_member_that_upgrades_a_first_rebalance_leaves_nothing_unassigned() {
+    play(&[
+        Step::Start(0, Speaks::Eager, true),
+        Step::Start(1, Speaks::Eager, true),
+        Step::Vanish(1),
+        Step::Start(1, Speaks::Consumer, true),
+    ]);
+}
+
+/// Takes all steps, and lets the group settle.
+fn play(steps: &[Step]) {
+    let mut play = Play { mixed: Mixed::new(), clients: vec![OUT; CLIENTS], lives: 0 };
+    for step in steps {
+        play.step(step);
+        play.check();
+    }
+    play.settle();
 }
