@@ -153,7 +153,9 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let placed_before = JournalSequence(start.sequence.0 - 1);
     // (2)
     for partition in shard.partitions() {
-        if partition.dirty.get() || !partition.log.borrow().tail().is_empty() {
+        // An earlier checkpoint has left files as they are while they are written to.
+        let unfinished = clean && partition.segments.borrow().active.is_some();
+        if unfinished || partition.dirty.get() || !partition.log.borrow().tail().is_empty() {
             capture(shard, &partition, clean).await?;
         }
     }

@@ -11,6 +11,45 @@ use crate::support::client::{Client, Sent};
 use crate::support::requests::{self, Topic};
 use crate::{ARGUMENTS, create, leader, only_produced, outcome, read_all};
 
+/// Our own: a partition that a checkpoint had written, and nobody had touched since, was left by a
+/// clean stop as it is while it is written to, with zeroes behind its records, which Kafka's tools
+/// take for damage.
+#[test]
+fn a_clean_stop_finishes_files_that_a_checkpoint_has_written() {
+    let arguments = ["--shards", "1", "--memory", "256MiB", "--set", "checkpoint_interval_ms=20"];
+    let mut broker = Broker::start(&arguments);
+    let topic = create(&broker, "finished", 1, &[]);
+    let mut client = leader(&broker, &topic, 0);
+    let image = broker.data_directory().join("journal/1/image-0");
+    let length = || std::fs::metadata(&image).map_or(0, |found| found.len());
+    let before = length();
+    // Enough for space to be allocated ahead.
+    let batch = Batch::of_values([vec![b'f'; 900_000]]);
+    let mut bytes = 0;
+    for turn in 0..3 {
+        assert_eq!(outcome(&mut client, &topic, 0, &batch), (0, turn));
+        bytes += batch.encode().len() as u64;
+    }
+    // The image has a row more once the partition is in it, and is left alone when nothing is new.
+    let quiet = Duration::from_millis(200);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let is_quiet = || {
+        let changed = std::fs::metadata(&image).and_then(|found| found.modified());
+        changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > quiet))
+    };
+    while length() <= before || !is_quiet() {
+        assert!(Instant::now() < deadline, "no checkpoint");
+        std::thread::yield_now();
+    }
+    assert_eq!(broker.terminate().code, Some(0));
+    let directory = broker.data_directory().join("topics/finished-0");
+    let length = |name: &str| std::fs::metadata(directory.join(name)).map(|found| found.len()).ok();
+    assert_eq!(length("00000000000000000000.log"), Some(bytes));
+    assert_eq!(length("00000000000000000000.index").map(|bytes| bytes % 8), Some(0));
+    assert!(length("00000000000000000000.index") < Some(4_096));
+    assert!(length("leader-epoch-checkpoint").is_some());
+}
+
 /// cloudamqp/lavinmq#384, #387: records after a crash went behind a hole, at which the next
 /// restart stopped.
 #[test]
