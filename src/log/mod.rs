@@ -295,12 +295,12 @@ impl Log {
         self.tail.push(batch);
     }
 
-    /// Appends a marker that [`Log::check_marker`] accepted in the same turn.
-    pub fn append_marker(&mut self, marker: &Marker, batch: TailBatch, now_ms: i64) {
+    /// Appends a marker that [`Log::check_marker`] accepted in the same turn, `strict` or not.
+    pub fn append_marker(&mut self, marker: &Marker, strict: bool, batch: TailBatch, now_ms: i64) {
         assert_eq!(batch.base_offset, self.next_offset, "a marker is appended at the log's end");
         assert_eq!(batch.last_offset, batch.base_offset, "a marker has one offset");
         self.producers.mark(marker, batch.base_offset, now_ms);
-        self.verifications.marker_appended(marker.producer_id, marker.producer_epoch);
+        self.verifications.marker_appended(marker.producer_id, marker.producer_epoch, strict);
         self.next_offset = batch.last_offset.plus(1);
         self.tail.push(batch);
     }

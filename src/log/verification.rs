@@ -41,7 +41,8 @@ pub struct VerificationEntry {
     pub epoch: ProducerEpoch,
     /// Lowest sequence seen of that epoch.
     pub lowest_sequence: i32,
-    /// Whether the producer's epoch rises with every transaction.
+    /// Whether the producer's epoch rises with every transaction: as whoever has the newest epoch
+    /// says.
     pub strict: bool,
     created_ms: i64,
 }
@@ -69,8 +70,10 @@ impl Verifications {
             if producer.epoch > entry.epoch {
                 entry.epoch = producer.epoch;
                 entry.lowest_sequence = producer.base_sequence;
+                entry.strict = strict;
             } else if producer.epoch == entry.epoch {
                 entry.lowest_sequence = entry.lowest_sequence.min(producer.base_sequence);
+                entry.strict &= strict;
             }
             return entry.guard;
         }
@@ -114,10 +117,14 @@ impl Verifications {
         }
     }
 
-    /// A marker was appended. One that carries the entry's own epoch ended the transaction before:
-    /// the verification belongs to the next.
-    pub fn marker_appended(&mut self, id: ProducerId, epoch: ProducerEpoch) {
-        if self.get(id).is_some_and(|entry| !entry.strict || entry.epoch != epoch) {
+    /// A marker was appended; `strict` says that the end which it is of has raised the epoch. Then
+    /// one that carries the entry's own epoch ended the transaction before: the verification
+    /// belongs to the next. **deviation** from Kafka, which goes by whoever made the entry: after a
+    /// process of the newer protocol the guard of one before KIP-890 outlives the end of its own
+    /// transaction there, and what is appended then is open for ever.
+    pub fn marker_appended(&mut self, id: ProducerId, epoch: ProducerEpoch, strict: bool) {
+        let is_of_next = |entry: &VerificationEntry| strict && entry.strict && entry.epoch == epoch;
+        if !self.get(id).is_some_and(is_of_next) {
             self.batch_appended(id);
         }
     }
@@ -172,7 +179,7 @@ mod tests {
         assert!(!verifications.stands(id, Some(guard)));
         let next = begin(&mut verifications, facts(9, 1, 0));
         assert!(next > guard && !verifications.stands(id, Some(guard)));
-        verifications.marker_appended(id, ProducerEpoch(1));
+        verifications.marker_appended(id, ProducerEpoch(1), true);
         assert!(!verifications.stands(id, Some(next)), "not strict: any marker ends it");
     }
 
@@ -181,10 +188,36 @@ mod tests {
         let id = ProducerId(9);
         let mut verifications = Verifications::default();
         let guard = verifications.begin(&facts(9, 4, 0), true, 0, 1_000);
-        verifications.marker_appended(id, ProducerEpoch(4));
+        verifications.marker_appended(id, ProducerEpoch(4), true);
         assert!(verifications.stands(id, Some(guard)));
-        verifications.marker_appended(id, ProducerEpoch(5));
+        verifications.marker_appended(id, ProducerEpoch(5), true);
         assert!(!verifications.stands(id, Some(guard)));
+        let guard = verifications.begin(&facts(9, 5, 0), true, 0, 1_000);
+        verifications.marker_appended(id, ProducerEpoch(5), false);
+        assert!(!verifications.stands(id, Some(guard)), "that end left the epoch: its own");
+    }
+
+    /// A process of the newer protocol has asked, and is fenced by one before KIP-890 that writes
+    /// to the same partition: the end of *that* transaction leaves the epoch.
+    #[test]
+    fn the_newest_epoch_says_whether_it_rises_with_every_transaction() {
+        let id = ProducerId(9);
+        let mut verifications = Verifications::default();
+        verifications.begin(&facts(9, 8, 0), true, 0, 1_000);
+        let guard = verifications.begin(&facts(9, 9, 0), false, 0, 1_000);
+        verifications.begin(&facts(9, 8, 0), true, 0, 1_000);
+        verifications.marker_appended(id, ProducerEpoch(9), true);
+        assert!(!verifications.stands(id, Some(guard)), "its own transaction has ended");
+
+        verifications.begin(&facts(9, 9, 0), false, 0, 1_000);
+        let guard = verifications.begin(&facts(9, 10, 0), true, 0, 1_000);
+        verifications.marker_appended(id, ProducerEpoch(10), true);
+        assert!(verifications.stands(id, Some(guard)), "the transaction before has ended");
+
+        let guard = verifications.begin(&facts(9, 10, 0), false, 0, 1_000);
+        verifications.begin(&facts(9, 10, 0), true, 0, 1_000);
+        verifications.marker_appended(id, ProducerEpoch(10), true);
+        assert!(!verifications.stands(id, Some(guard)), "it may have been its own");
     }
 
     #[test]

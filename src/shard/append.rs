@@ -273,7 +273,7 @@ pub fn append_marker_now(
     let source = Source { header, payload, facts, log_append_time_ms: -1 };
     let tail = copy_in(shard, &partition, permit, header, &source, offset, now_ms);
     let durable_at = tail.sequence;
-    log.append_marker(&marker, tail, now_ms);
+    log.append_marker(&marker, strict, tail, now_ms);
     let markers = &shard.metrics.transactions;
     match part.kind {
         MarkerKind::Commit => markers.commit_markers.add(1),

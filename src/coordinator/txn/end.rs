@@ -7,7 +7,7 @@
 //! Source: KIP-98, KIP-890, KAFKA-20090, KAFKA-20785; Kafka's `endTransaction`.
 
 use super::coordinator::{Coordinator, Transition};
-use super::state::{EPOCH_FOR_CLIENTS_MAX, Metadata, State};
+use super::state::{EPOCH_FOR_CLIENTS_MAX, Metadata, STRICT_LEVEL, State};
 use super::{EndTxn, Identity, Verdict, is_valid_id};
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ProducerId};
@@ -119,7 +119,10 @@ fn meaning_strict(durable: &Metadata, request: &EndTxn, is_pending: bool) -> Mea
     if durable.producer.id != id && !is_over_rotation {
         return Meaning::Refused(ErrorCode::InvalidProducerIdMapping);
     }
-    let is_before = epoch.0.checked_add(1) == Some(durable.producer.epoch.0);
+    // A legacy end raises no epoch: the one before is that of somebody who was fenced.
+    // **deviation** from Kafka, which tells them the epoch of the producer that fenced them.
+    let is_before = durable.client_version >= STRICT_LEVEL
+        && epoch.0.checked_add(1) == Some(durable.producer.epoch.0);
     let is_current = epoch == durable.producer.epoch;
     let is_repeated = is_before || is_over_rotation;
     let is_valid = match durable.state {

@@ -71,7 +71,7 @@ impl Pair {
                     timestamp_ms: 7,
                 };
                 assert_eq!(self.log.check_marker(&marker, false, 0), Ok(end));
-                self.log.append_marker(&marker, tail, 0);
+                self.log.append_marker(&marker, false, tail, 0);
             }
             Entry::Plain => self.log.append(&facts(count), tail, 0),
             Entry::Data(id) => {

@@ -94,7 +94,7 @@ impl Script {
         };
         let offset =
             self.log.check_marker(&marker, strict, self.now_ms).map_err(ErrorCode::code)?;
-        self.log.append_marker(&marker, tail_batch(offset, 1), self.now_ms);
+        self.log.append_marker(&marker, strict, tail_batch(offset, 1), self.now_ms);
         Ok(offset.0)
     }
 
@@ -147,6 +147,37 @@ fn the_first_batch_needs_a_guard_and_the_others_none() {
     assert_eq!(script.append(Sent(9, 0, 2, 1), true, None), Ok(2));
     assert_eq!(script.begin(Sent(9, 1, 0, 1)).map(|guard| guard.is_some()), Ok(true));
     assert_eq!(script.append(Sent(9, 1, 0, 1), true, None), Err(48), "not open in this epoch");
+}
+
+/// A process of the newer protocol began a verification and was fenced. One before KIP-890 goes on
+/// with the id; the end of *its* transaction leaves the epoch, and must take the guard away: a batch
+/// after the marker would be in a transaction that nobody ends.
+#[test]
+fn a_marker_takes_the_guard_away_from_whoever_comes_after_a_strict_producer() {
+    let mut script = Script::new();
+    script.strict = true;
+    let of_fenced = script.begin(Sent(9, 8, 0, 1)).expect("verified");
+    script.strict = false;
+    let guard = script.begin(Sent(9, 11, 0, 1)).expect("verified");
+    assert_eq!(script.abort(9, 11), Ok(0));
+    assert_eq!(script.append(Sent(9, 11, 0, 1), true, guard), Err(48));
+    assert_eq!(script.append(Sent(9, 8, 0, 1), true, of_fenced), Err(47));
+    assert_eq!(script.durable(), (1, 1), "nothing is open");
+}
+
+/// One and the same producer may write by the newer protocol and end by the one before: the marker
+/// says which it was.
+#[test]
+fn the_marker_of_a_legacy_end_takes_the_guard_of_a_strict_producer_away() {
+    let mut script = Script::new();
+    script.strict = true;
+    let guard = script.begin(Sent(9, 4, 0, 1)).expect("verified");
+    assert_eq!(script.abort(9, 4), Ok(0));
+    assert_eq!(script.append(Sent(9, 4, 0, 1), true, guard), Err(48));
+    let guard = script.begin(Sent(9, 5, 0, 1)).expect("verified");
+    assert_eq!(script.mark(MarkerKind::Abort, 9, 5, 0, true), Ok(1), "of the transaction before");
+    assert_eq!(script.append(Sent(9, 5, 0, 1), true, guard), Ok(2));
+    assert_eq!(script.durable(), (2, 3), "its own is open");
 }
 
 /// The race that guards are for: the transaction ends between the coordinator's word and the

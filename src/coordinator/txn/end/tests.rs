@@ -73,6 +73,22 @@ fn strict_complete_commit() {
     check_strict(State::CompleteCommit, [INVALID, Meaning::New, Meaning::Repeated, INVALID]);
 }
 
+/// A legacy end leaves the epoch: whoever had the one before was fenced by an InitProducerId, and
+/// must not be told what the producer is now.
+#[test]
+fn strict_after_a_legacy_end() {
+    let prepared = [State::PrepareCommit, State::PrepareAbort];
+    for state in prepared.into_iter().chain([State::CompleteCommit, State::CompleteAbort]) {
+        let durable = Metadata { client_version: 0, ..durable(state, 7, E) };
+        for commit in [false, true] {
+            let meaning = meaning_strict(&durable, &request(commit, 7, E - 1), false);
+            assert_eq!(meaning, FENCED, "{state:?}, commit {commit}");
+        }
+    }
+    let complete = Metadata { client_version: 0, ..durable(State::CompleteAbort, 7, E) };
+    assert_eq!(meaning_strict(&complete, &request(false, 7, E), false), Meaning::New);
+}
+
 #[test]
 fn strict_other_producer() {
     for state in [State::Empty, State::Ongoing, State::PrepareCommit, State::CompleteAbort] {
@@ -129,11 +145,13 @@ fn legacy_empty() {
     check_legacy(State::Empty, [INVALID, INVALID]);
 }
 
-/// The id at some producer, after one of producer id 7.
+/// The id at some producer, after one of producer id 7; what ended, if anything, did so as in
+/// KIP-890.
 fn durable(state: State, producer_id: i64, epoch: i16) -> Metadata {
     Metadata {
         producer: Identity { id: ProducerId(producer_id), epoch: ProducerEpoch(epoch) },
         previous_producer_id: ProducerId(7),
+        client_version: STRICT_LEVEL,
         state,
         ..Metadata::new(ProducerId(producer_id), 60_000, 0)
     }

@@ -189,6 +189,27 @@ fn what_was_added_by_one_protocol_may_end_by_the_other() {
     assert_eq!(world.end(who(P, 3), true, 4), refused(ErrorCode::ProducerFenced));
 }
 
+/// A zombie of the newer protocol beside a producer before KIP-890 that has ended a transaction.
+/// **deviation**: Kafka takes its abort for a repetition and tells it the other's epoch, from which
+/// on both write as the same producer.
+#[test]
+fn a_strict_zombie_is_not_told_the_epoch_of_a_legacy_producer() {
+    for commit in [true, false] {
+        let mut world = World::with(RULES, &at(State::CompleteCommit, 3));
+        assert_eq!(world.init(None), Ok(who(P, 4)));
+        let request = AddPartitions { strict: false, ..add_request(who(P, 4), &partitions()) };
+        let verdict = world.coordinator.add_partitions(PARTITION, &request, START_MS);
+        assert_eq!(world.settle(verdict), Ok(()));
+        assert_eq!(world.end(who(P, 4), commit, 4), Ok(Identity::NONE));
+        for zombie_commits in [true, false] {
+            let answer = world.end(who(P, 3), zombie_commits, 5);
+            assert_eq!(answer, refused(ErrorCode::ProducerFenced));
+        }
+        assert_eq!(world.identity(), (P, 4));
+        assert_eq!(world.end(who(P, 4), commit, 4), Ok(Identity::NONE), "its own repetition");
+    }
+}
+
 #[test]
 fn the_producer_of_a_transaction_that_timed_out_since_kip_890() {
     let aborted = || {

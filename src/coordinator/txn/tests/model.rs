@@ -146,7 +146,9 @@ impl Naive {
             return Expected::Code(49);
         }
         let is_current = producer.1 == self.producer.1;
-        let is_retry = over_rotation || i32::from(producer.1) + 1 == i32::from(self.producer.1);
+        // Ours: only after an end that has raised the epoch.
+        let is_before = i32::from(producer.1) + 1 == i32::from(self.producer.1);
+        let is_retry = over_rotation || (is_before && self.level == 2);
         let bump = || {
             if commit && self.producer.1 == 32_767 {
                 return Expected::Code(-1);
