@@ -302,12 +302,17 @@ pub async fn perform(
         OffsetsRequest::Delete(named) => {
             let kept = find(shard, &named.group)?;
             let turn = kept.turn().await;
-            let CommitPlan { records, codes } =
-                kept.with(|groups| groups.plan_delete(&named.group, &named.partitions))??;
-            let durable_at = write(shard, &kept, records, None).await?;
+            let planned = kept.with(|it| it.plan_delete(&named.group, &named.partitions))?;
+            let codes = match planned {
+                Ok(CommitPlan { records, codes }) => {
+                    write(shard, &kept, records, None).await.map(|_| codes)
+                }
+                Err(code) => Err(code),
+            };
             drop(turn);
-            wait_durable(shard, durable_at).await?;
-            Ok(OffsetsReply::Codes(codes))
+            // What is not there any more may have been deleted just now.
+            wait_durable(shard, newest_of(shard, kept.id)).await?;
+            codes.map(OffsetsReply::Codes)
         }
     }
 }
@@ -425,7 +430,8 @@ fn transaction_code(code: ErrorCode, version: i16) -> ErrorCode {
     }
 }
 
-/// Appends records and applies them in the same turn; nothing to append is durable already.
+/// Appends records and applies them in the same turn. Where nothing is appended nothing is waited
+/// for: who says what the state is has to wait for the newest record.
 async fn write(
     shard: &Rc<Shard>,
     kept: &Rc<Kept>,

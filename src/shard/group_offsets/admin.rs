@@ -121,11 +121,14 @@ pub async fn perform(shard: &Rc<Shard>, request: AdminRequest) -> Result<AdminRe
         AdminRequest::Delete(group) => {
             let kept = find(shard, &group)?;
             let turn = kept.turn().await;
-            let records = kept.with(|groups| groups.plan_delete_group(&group))??;
-            write_or_fail(shard, &kept, records).await?;
+            let deleted = match kept.with(|groups| groups.plan_delete_group(&group))? {
+                Ok(records) => write_or_fail(shard, &kept, records).await,
+                Err(code) => Err(code),
+            };
             drop(turn);
+            // A group that is not there any more may have been deleted just now.
             wait_durable(shard, newest_of(shard, kept.id)).await?;
-            Ok(AdminReply::Deleted)
+            deleted.map(|()| AdminReply::Deleted)
         }
     }
 }

@@ -30,8 +30,11 @@ pub struct Process {
     pub assigned: Option<Vec<i32>>,
     /// What the leader assigns.
     to_assign: Vec<(String, Bytes)>,
-    /// How many partitions there were when it assigned; `None` if it does not lead.
-    led: Option<i32>,
+    /// How many partitions were assigned to all members of this generation together.
+    pub total: i32,
+    /// How many partitions there were when it assigned, or when it came back as a leader whose
+    /// assignment stands; `None` if it does not know that it leads.
+    pub led: Option<i32>,
     stale: Vec<Stale>,
     tries: u32,
 }
@@ -53,7 +56,8 @@ impl Process {
         Process { instance, ..Process::default() }
     }
 
-    fn who(&self) -> Who {
+    /// As what coordinators know it.
+    pub fn who(&self) -> Who {
         Who { member_id: self.member_id.clone(), instance: self.instance.clone() }
     }
 
@@ -170,7 +174,9 @@ impl Member {
 
     fn joined(&mut self, answer: &JoinGroupResponse) {
         let id = answer.member_id.to_string();
-        let leads = answer.leader == answer.member_id && !answer.skip_assignment;
+        // One that comes back keeps what was assigned, and watches from now on, as Java's client.
+        let watches = answer.leader == answer.member_id;
+        let leads = watches && !answer.skip_assignment;
         let partitions = partitions_of(&self.client.caller.cluster, FIRST_TOPIC);
         let nonce = self.client.caller.random.next().cast_signed();
         let count = answer.members.len();
@@ -178,16 +184,21 @@ impl Member {
         for (at, member) in answer.members.iter().enumerate().filter(|_| leads) {
             let own = (0..partitions).filter(|partition| *partition as usize % count == at);
             let own: Vec<i32> = own.collect();
-            to_assign.push((member.member_id.to_string(), assignment(nonce, &own)));
+            to_assign.push((member.member_id.to_string(), assignment(nonce, partitions, &own)));
         }
         let generation = answer.generation_id;
         self.change(|process, _| {
             process.member_id = id;
             process.generation = Some(generation);
             process.to_assign = to_assign;
-            process.led = leads.then_some(partitions);
+            process.led = watches.then_some(partitions);
             process.tries = 0;
         });
+        if leads {
+            let who = self.place.borrow().who();
+            let mut oracle = self.client.around.oracle.borrow_mut();
+            oracle.owners.leads(&self.client.group, generation, who);
+        }
     }
 
     async fn sync(&mut self, process: &Process) {
@@ -220,7 +231,7 @@ impl Member {
     }
 
     fn synced(&mut self, process: &Process, generation: i32, answer: &SyncGroupResponse) {
-        let (nonce, partitions) = read_assignment(&answer.assignment);
+        let (nonce, total, partitions) = read_assignment(&answer.assignment);
         self.client.say(|| format!("has {partitions:?} in {generation}"));
         let group = self.client.group.clone();
         let mut oracle = self.client.around.oracle.borrow_mut();
@@ -233,6 +244,7 @@ impl Member {
         drop(oracle);
         self.change(|process, _| {
             process.assigned = Some(partitions);
+            process.total = total;
             process.to_assign.clear();
             process.tries = 0;
         });
@@ -373,26 +385,27 @@ impl Member {
     }
 }
 
-fn assignment(nonce: i64, partitions: &[i32]) -> Bytes {
+fn assignment(nonce: i64, total: i32, partitions: &[i32]) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_i64(nonce);
+    bytes.put_i32(total);
     for &partition in partitions {
         bytes.put_i32(partition);
     }
     bytes.freeze()
 }
 
-fn read_assignment(bytes: &Bytes) -> (Option<i64>, Vec<i32>) {
+fn read_assignment(bytes: &Bytes) -> (Option<i64>, i32, Vec<i32>) {
     let mut bytes = bytes.clone();
-    if bytes.len() < 8 {
-        return (None, Vec::new());
+    if bytes.len() < 12 {
+        return (None, 0, Vec::new());
     }
-    let nonce = bytes.get_i64();
+    let (nonce, total) = (bytes.get_i64(), bytes.get_i32());
     let mut partitions = Vec::new();
     while bytes.len() >= 4 {
         partitions.push(bytes.get_i32());
     }
-    (Some(nonce), partitions)
+    (Some(nonce), total, partitions)
 }
 
 /// How long a member may be silent.

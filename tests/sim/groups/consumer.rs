@@ -119,7 +119,9 @@ impl Process {
     /// It has nothing any more, and knows it.
     fn abandon(&mut self, client: &Client) {
         let all: Vec<_> = self.owned.keys().copied().collect();
-        self.remember(client, &all, true);
+        // A copy of its joining that comes late makes it a member again, perhaps in the same epoch:
+        // a new target is not made at every join. In its epoch it may commit whatever it likes.
+        self.remember(client, &all, !self.doubtful);
         let who = self.who();
         let mut oracle = client.around.oracle.borrow_mut();
         oracle.owners.keeps(&client.group, &who, &|_, _| false);

@@ -7,6 +7,7 @@
 //! while groups are loaded; failing and full disks. At the end all is calm: every group must come
 //! to rest with each partition at one member, and every committed offset be there.
 
+mod broken;
 mod classic;
 mod consumer;
 mod member;

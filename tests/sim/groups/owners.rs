@@ -51,6 +51,8 @@ pub struct Owners {
     /// How often each was given to somebody, and to whom last.
     given: BTreeMap<Place, (u64, Who)>,
     generations: BTreeMap<(String, i32), Generation>,
+    /// Who assigned each generation.
+    leaders: BTreeMap<(String, i32), Who>,
     known: BTreeMap<String, Known>,
     /// The newest epoch that each member of a group was told.
     epochs: BTreeMap<(String, String), i32>,
@@ -163,6 +165,17 @@ impl Owners {
             }
         }
         Ok(())
+    }
+
+    /// A member was told that it is to assign a generation.
+    pub fn leads(&mut self, group: &str, generation: i32, who: Who) {
+        self.leaders.insert((group.to_owned(), generation), who);
+    }
+
+    /// Whether this member has come back as the static one that assigned a generation.
+    pub fn is_leader_again(&self, group: &str, generation: i32, who: &Who) -> bool {
+        let leader = self.leaders.get(&(group.to_owned(), generation));
+        leader.is_some_and(|leader| leader.is_same(who) && leader.member_id != who.member_id)
     }
 
     /// Whether a static member's place is another's by now.
