@@ -150,8 +150,8 @@ fn the_first_batch_needs_a_guard_and_the_others_none() {
 }
 
 /// A process of the newer protocol began a verification and was fenced. One before KIP-890 goes on
-/// with the id; the end of *its* transaction leaves the epoch, and must take the guard away: a batch
-/// after the marker would be in a transaction that nobody ends.
+/// with the id; the end of *its* transaction leaves the epoch, and must take the guard away: a
+/// batch after the marker would be in a transaction that nobody ends.
 #[test]
 fn a_marker_takes_the_guard_away_from_whoever_comes_after_a_strict_producer() {
     let mut script = Script::new();
