@@ -163,7 +163,11 @@ fn ten_thousand_silent_connections_cost_little_and_are_closed_when_idle() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut closed = 0;
-    for mut stream in silent {
+    for (number, mut stream) in silent.into_iter().enumerate() {
+        // On a busy machine all this takes longer than anybody may be idle.
+        if number % 100 == 0 {
+            stage.old_witness_is_served();
+        }
         stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
         closed += usize::from(matches!(std::io::Read::read(&mut stream, &mut [0]), Ok(0)));
     }

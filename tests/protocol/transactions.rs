@@ -178,7 +178,19 @@ fn committed(
     assert_eq!(data.error_code, 0);
     let aborted = data.aborted_transactions.unwrap_or_default();
     let aborted = aborted.iter().map(|a| (a.producer_id.0, a.first_offset)).collect();
-    (read_batches(data.records.unwrap_or_default()), aborted)
+    let mut batches = read_batches(data.records.unwrap_or_default());
+    // A response may hold less than there is, if memory is short.
+    while let Some(next) = batches.last().map(|batch| batch.base_offset + i64::from(batch.last_offset_delta) + 1)
+        && next < data.last_stable_offset
+    {
+        let mut request = requests::fetch(18, topic, partition, next);
+        request.isolation_level = 1;
+        let more = only_fetched(client.call(18, &request), partition);
+        let more = read_batches(more.records.unwrap_or_default());
+        assert!(!more.is_empty(), "stable to {}, nothing at {next}", data.last_stable_offset);
+        batches.extend(more);
+    }
+    (batches, aborted)
 }
 
 type Id64 = (i64, i64);
