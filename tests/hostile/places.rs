@@ -133,7 +133,7 @@ fn ten_thousand_silent_connections_cost_little_and_are_closed_when_idle() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("up to the maximum");
     let possible = maximum.unwrap_or(u64::MAX).saturating_sub(1_500);
     let count = possible.min(10_000) as usize;
-    let mut stage = Stage::start(&["--set", "connections.max.idle.ms=10000"]);
+    let mut stage = Stage::start(&["--set", "connections.max.idle.ms=30000"]);
     let address = stage.broker.addresses()[0];
     let before = stage.resident_bytes();
     let began = Instant::now();

@@ -180,7 +180,8 @@ fn committed(
     let aborted = aborted.iter().map(|a| (a.producer_id.0, a.first_offset)).collect();
     let mut batches = read_batches(data.records.unwrap_or_default());
     // A response may hold less than there is, if memory is short.
-    while let Some(next) = batches.last().map(|batch| batch.base_offset + i64::from(batch.last_offset_delta) + 1)
+    while let Some(next) =
+        batches.last().map(|batch| batch.base_offset + i64::from(batch.last_offset_delta) + 1)
         && next < data.last_stable_offset
     {
         let mut request = requests::fetch(18, topic, partition, next);
