@@ -119,6 +119,7 @@ impl Client {
         request.0.generation_id_or_member_epoch = by.epoch;
         request.0.group_instance_id = by.who.instance.as_deref().map(text);
         self.say(|| format!("commits {value} in {partition} as {by:?}"));
+        let is_everywhere = self.is_everywhere(topic, partition);
         let Some(answer) = self.ask(version, &request).await else { return Sense::Unknown };
         let code = answer.topics[0].partitions[0].error_code;
         self.say(|| format!("{value} is answered {code}"));
@@ -134,7 +135,21 @@ impl Client {
                 oracle.offsets.refused(no);
             }
         }
-        sense(code)
+        match code {
+            // A shard that has not heard of it yet; whoever commits comes again, as with Kafka.
+            UNKNOWN_TOPIC_OR_PARTITION | UNKNOWN_TOPIC_ID if !is_everywhere => Sense::Unknown,
+            code => sense(code),
+        }
+    }
+
+    /// Whether every shard knows of a partition, which the coordinator's may before the others.
+    fn is_everywhere(&self, topic: &Topic, partition: i32) -> bool {
+        let mut shards = self.caller.cluster.shards.iter();
+        shards.all(|shard| {
+            let image = shard.catalog();
+            let known = image.topic(&topic.name);
+            known.is_some_and(|known| known.partition_count() > partition)
+        })
     }
 
     /// Commits with what it once had: to be refused if somebody else has it since.
@@ -183,3 +198,6 @@ impl Client {
 
 /// How long an answer is waited for.
 pub const PATIENCE_MS: u64 = 8_000;
+
+const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+const UNKNOWN_TOPIC_ID: i16 = 100;
