@@ -168,7 +168,8 @@ impl Play {
 
     fn settle(&mut self) {
         for _ in 0..12 {
-            self.world.sleep(2_000);
+            // Who is thrown out meanwhile stops here as well.
+            self.step(&Step::Sleep(2_000));
             for place in 0..self.clients.len() {
                 self.beat(place, false, true);
                 self.check();
