@@ -28,6 +28,7 @@ pub mod listener;
 pub mod lock;
 pub mod mailbox;
 pub mod process;
+mod readiness;
 pub mod stream;
 
 /// A boxed single-threaded future: what the seams return.
@@ -229,6 +230,10 @@ pub trait Stream {
 
     /// Ends both directions: reads and writes in progress return.
     fn shut_down(&self);
+
+    /// Waits, after [`Stream::shut_down`], until the system does nothing for it any more: before it
+    /// is dropped.
+    fn let_go(&self) -> LocalFuture<'_, ()>;
 
     /// Text that names the peer in messages.
     fn peer(&self) -> String;

@@ -20,6 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::executor::turn;
 use super::file::io_error;
+use super::readiness::{Direction, Readiness};
 use super::{LocalFuture, Stream};
 use crate::limits::{
     KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, STREAM_CALLS_PER_TURN_MAX,
@@ -29,6 +30,8 @@ use crate::limits::{
 /// A TCP connection polled by the executor of the thread that made it.
 pub struct TcpStream {
     socket: PollableFd<std::net::TcpStream>,
+    readable: Readiness,
+    writable: Readiness,
     peer: SocketAddr,
     /// Buffer space to offer to the next read.
     read_bytes: Cell<usize>,
@@ -56,6 +59,8 @@ impl TcpStream {
         SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
         Ok(TcpStream {
             socket: PollableFd::new(socket).map_err(io_error)?,
+            readable: Readiness::new(Direction::Read),
+            writable: Readiness::new(Direction::Write),
             peer,
             read_bytes: Cell::new(STREAM_READ_BYTES_MIN),
             drained: Cell::new(true),
@@ -77,7 +82,7 @@ impl TcpStream {
             Err(error) => return Err(error),
         }
         let stream = TcpStream::new(socket.into(), address)?;
-        stream.socket.writable().await.map_err(io_error)?;
+        stream.writable.wait(&stream.socket).await?;
         match stream.socket.get_ref().take_error()? {
             Some(error) => Err(error),
             None => Ok(stream),
@@ -175,7 +180,7 @@ impl Stream for TcpStream {
                 if buffer.is_empty() {
                     *buffer = BytesMut::new();
                 }
-                self.socket.readable().await.map_err(io_error)?;
+                self.readable.wait(&self.socket).await?;
                 self.calls.set(0);
                 self.drained.set(false);
             }
@@ -198,7 +203,7 @@ impl Stream for TcpStream {
                             self.be_fair().await;
                         }
                     }
-                    None => self.socket.writable().await.map_err(io_error)?,
+                    None => self.writable.wait(&self.socket).await?,
                 }
             }
             slices.clear();
@@ -213,6 +218,13 @@ impl Stream for TcpStream {
     fn shut_down(&self) {
         // Fails only if the connection has ended already.
         let _ = self.socket.get_ref().shutdown(Shutdown::Both);
+    }
+
+    fn let_go(&self) -> LocalFuture<'_, ()> {
+        Box::pin(async move {
+            self.readable.quiet(&self.socket).await;
+            self.writable.quiet(&self.socket).await;
+        })
     }
 
     fn peer(&self) -> String {
@@ -242,6 +254,7 @@ mod tests {
     use super::*;
     use crate::io::executor::run_here;
     use crate::io::listener::{Listener, bind};
+    use crate::shard::event::Event;
 
     async fn pair() -> (Rc<TcpStream>, Rc<TcpStream>) {
         let socket = bind("127.0.0.1:0".parse().expect("address")).expect("bind");
@@ -386,6 +399,72 @@ mod tests {
             assert_eq!(reader.await.expect("end"), 0);
             let error = writer.await.expect_err("broken");
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        });
+    }
+
+    /// Reads a byte unless it is told to give up before; `None` if so.
+    async fn read_or_give_up(stream: &TcpStream, given_up: &Event) -> Option<io::Result<usize>> {
+        let mut buffer = BytesMut::new();
+        let read = async { Some(stream.read(&mut buffer, 1).await) };
+        let told = async {
+            given_up.wait(0).await;
+            None
+        };
+        futures_lite::future::or(read, told).await
+    }
+
+    /// Bytes from one end to the other, one after another, until told to end.
+    async fn traffic(client: &TcpStream, server: &TcpStream, ended: &Event) -> usize {
+        let mut rounds = 0;
+        while ended.generation() == 0 {
+            let later = glommio::timer::sleep(Duration::from_micros(100));
+            let write = async {
+                later.await;
+                client.write_all(&mut vec![Bytes::from_static(b"x")]).await.expect("write");
+            };
+            let mut buffer = BytesMut::new();
+            let read = async { server.read(&mut buffer, 1).await };
+            let ((), read) = futures_lite::future::zip(write, read).await;
+            assert_eq!(read.expect("not cancelled"), 1, "after {rounds} rounds");
+            rounds += 1;
+        }
+        rounds
+    }
+
+    #[test]
+    fn connections_given_up_by_the_thousand_leave_the_others_alone() {
+        run(async {
+            let (given_up, ended) = (Rc::new(Event::default()), Rc::new(Event::default()));
+            let mut others = Vec::new();
+            for _ in 0..20 {
+                let (client, server) = pair().await;
+                let ended = Rc::clone(&ended);
+                others.push(glommio::spawn_local(async move {
+                    traffic(&client, &server, &ended).await
+                }));
+            }
+            let mut going = Vec::new();
+            // More than the ring takes at once.
+            for _ in 0..1_500 {
+                let (client, server) = pair().await;
+                let given_up = Rc::clone(&given_up);
+                going.push(glommio::spawn_local(async move {
+                    assert!(read_or_give_up(&server, &given_up).await.is_none());
+                    server.shut_down();
+                    server.let_go().await;
+                    drop(client);
+                }));
+            }
+            glommio::timer::sleep(Duration::from_millis(20)).await;
+            given_up.notify();
+            for going in going {
+                going.await;
+            }
+            glommio::timer::sleep(Duration::from_millis(20)).await;
+            ended.notify();
+            for other in others {
+                assert!(other.await > 0);
+            }
         });
     }
 

@@ -235,6 +235,7 @@ async fn serve(
             // What is still in progress for it keeps it, but nothing that it would have sent.
             connection.queue.borrow_mut().clear();
             stream.shut_down();
+            stream.let_go().await;
             shard.connections.remove();
             drop((stream, place));
         }

@@ -80,6 +80,7 @@ impl Endpoint {
                 endpoint.limit_reached(Limit::HttpRequestTime);
             }
             stream.shut_down();
+            stream.let_go().await;
             endpoint.connections.set(endpoint.connections.get() - 1);
         }));
     }

@@ -304,6 +304,10 @@ impl Stream for SimStream {
         }
     }
 
+    fn let_go(&self) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn peer(&self) -> String {
         self.peer.clone()
     }
