@@ -15,6 +15,10 @@ pub struct Counts {
     pub synced: u64,
     /// Partitions given to members by KIP-848.
     pub given: u64,
+    /// Assignments that members of the classic protocol were told in a group of both.
+    pub given_eagerly: u64,
+    /// Processes that came back by the other protocol.
+    pub turned: u64,
     /// Partitions that those gave up for others.
     pub revoked: u64,
     pub commits: u64,
@@ -22,6 +26,7 @@ pub struct Counts {
     /// Commits of members that are not, or no longer, what they say.
     pub stale_refused: u64,
     pub in_transactions: u64,
+    pub in_transactions_of_members: u64,
     pub fetches: u64,
     /// Fetches that were answered 14.
     pub loading: u64,
@@ -39,7 +44,7 @@ pub struct Counts {
 
 impl Counts {
     /// Every count, with its name.
-    pub fn all(&self) -> [(&'static str, u64); 22] {
+    pub fn all(&self) -> [(&'static str, u64); 25] {
         [
             ("boots", self.boots),
             ("crashes", self.crashes),
@@ -47,11 +52,14 @@ impl Counts {
             ("faulty boots", self.faulty_boots),
             ("synced", self.synced),
             ("given", self.given),
+            ("given eagerly", self.given_eagerly),
+            ("turned", self.turned),
             ("revoked", self.revoked),
             ("commits", self.commits),
             ("refusals", self.refusals),
             ("stale refused", self.stale_refused),
             ("in transactions", self.in_transactions),
+            ("in transactions of members", self.in_transactions_of_members),
             ("fetches", self.fetches),
             ("loading", self.loading),
             ("unstable", self.unstable),
@@ -74,11 +82,14 @@ impl Counts {
         self.faulty_boots += other.faulty_boots;
         self.synced += other.synced;
         self.given += other.given;
+        self.given_eagerly += other.given_eagerly;
+        self.turned += other.turned;
         self.revoked += other.revoked;
         self.commits += other.commits;
         self.refusals += other.refusals;
         self.stale_refused += other.stale_refused;
         self.in_transactions += other.in_transactions;
+        self.in_transactions_of_members += other.in_transactions_of_members;
         self.fetches += other.fetches;
         self.loading += other.loading;
         self.unstable += other.unstable;
