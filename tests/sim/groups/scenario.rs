@@ -59,8 +59,6 @@ impl Groups {
         let session_ms = [400, 600][random.index(2)];
         let advertise = ["single", "per-core"][random.index(2)];
         machine.settings = vec![
-            // Retention has lives of its own.
-            ("log.initial.task.delay.ms", "600000".to_owned()),
             ("advertise", advertise.to_owned()),
             ("offsets.topic.num.partitions", "2".to_owned()),
             ("transaction.state.log.num.partitions", "2".to_owned()),

@@ -60,8 +60,6 @@ impl Transactions {
         let ids_expire = random.chance(1, 5);
         let hold_ms = [0, 20, 1_000][random.index(3)];
         machine.settings = vec![
-            // Retention has lives of its own.
-            ("log.initial.task.delay.ms", "600000".to_owned()),
             ("advertise", ["single", "single", "per-core"][random.index(3)].to_owned()),
             ("txn_pending_hold_ms", format!("{hold_ms}ms")),
             ("transaction.state.log.num.partitions", "3".to_owned()),
