@@ -17,13 +17,7 @@ use crate::caller::Caller;
 use crate::life::{Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-
-/// What a run leaves: equal for equal seeds.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Outcome {
-    pub event_hash: u64,
-    pub counts: Counts,
-}
+use crate::seeds::Outcome;
 
 /// A broker's life, and its producers'.
 struct Transactions {
@@ -39,7 +33,7 @@ struct Transactions {
 }
 
 /// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
+pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
     let mut all = Transactions::new(seed, with_faults)?;
     let rounds = 1 + all.life.machine.random.below(2);
     for _ in 0..rounds {
