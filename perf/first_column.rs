@@ -318,7 +318,7 @@ fn transactions(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
         for &count in partitions {
             let floors = arguments.floors()?;
             let server = arguments.own.start(&[])?;
-            let found = txn::commits(&server, protocol, count, time)?;
+            let found = txn::commits(&server, protocol, (count, false), time)?;
             let (end_us, end_p99_us) = found.end_us();
             let next_us = found.until_next_us();
             let name = format!("{level}: commit over {count} partitions until the next may start");

@@ -10,7 +10,7 @@ use clap::Args;
 use kafka_protocol::messages::{InitProducerIdRequest, ListTransactionsRequest, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 
-use super::broker::Broker;
+use super::broker::{Broker, Launch};
 use super::calibrate::load_average;
 use super::client::{Client, Coordinator, Fault, accept, frame_of};
 use super::load::{self, Load, Mode};
@@ -109,6 +109,7 @@ pub fn run_starts(arguments: &StartsArguments) -> Result<(), Fault> {
     report.add("start_with_ids_median_ms", number(median(&ids.with_ms)));
     report.add("ids_told_without_ids_median_ms", number(median(&ids.told_without_ms)));
     report.add("ids_told_with_ids_median_ms", number(median(&ids.told_with_ms)));
+    report.add("ids_told_after_crash_ms", number(ids.told_after_crash_ms));
     report.print(arguments.json);
     Ok(())
 }
@@ -128,13 +129,15 @@ pub fn clean_starts(own: &Own, partitions: i32, starts: usize) -> Result<Vec<f64
     Ok(milliseconds)
 }
 
-/// Milliseconds of clean starts, until ready and until all ids are told.
+/// Milliseconds of starts, until ready and until all ids are told: clean ones, and that one after
+/// the broker was killed that had just made the ids.
 #[derive(Default)]
 pub struct IdStarts {
     pub without_ms: Vec<f64>,
     pub told_without_ms: Vec<f64>,
     pub with_ms: Vec<f64>,
     pub told_with_ms: Vec<f64>,
+    pub told_after_crash_ms: f64,
 }
 
 impl IdStarts {
@@ -150,27 +153,32 @@ pub fn id_starts(own: &Own, ids: usize, starts: usize) -> Result<IdStarts, Fault
     make_ids(&server, 0..1)?;
     let mut found = IdStarts::default();
     let mut launch = server.into_broker()?.stop()?;
-    for round in 0..2 * starts {
-        if round == starts {
-            let server = own.server(Broker::start(launch)?);
-            make_ids(&server, 1..ids)?;
-            launch = server.into_broker()?.stop()?;
-        }
-        let known = if round < starts { 1 } else { ids };
-        let begun = Instant::now();
-        let broker = Broker::start(launch)?;
-        until_told(broker.address(), known)?;
-        let told_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let ready_ms = broker.start_up().as_secs_f64() * 1e3;
-        let (ready, told) = match round < starts {
-            true => (&mut found.without_ms, &mut found.told_without_ms),
-            false => (&mut found.with_ms, &mut found.told_with_ms),
-        };
-        ready.push(ready_ms);
-        told.push(told_ms);
+    for _ in 0..starts {
+        let (broker, told_ms) = start_until_told(launch, 1)?;
+        found.without_ms.push(broker.start_up().as_secs_f64() * 1e3);
+        found.told_without_ms.push(told_ms);
+        launch = broker.stop()?;
+    }
+    let server = own.server(Broker::start(launch)?);
+    make_ids(&server, 1..ids)?;
+    let (broker, told_ms) = start_until_told(server.into_broker()?.kill()?, ids)?;
+    found.told_after_crash_ms = told_ms;
+    launch = broker.stop()?;
+    for _ in 0..starts {
+        let (broker, told_ms) = start_until_told(launch, ids)?;
+        found.with_ms.push(broker.start_up().as_secs_f64() * 1e3);
+        found.told_with_ms.push(told_ms);
         launch = broker.stop()?;
     }
     Ok(found)
+}
+
+/// A start, and the milliseconds until all ids are told.
+fn start_until_told(launch: Launch, ids: usize) -> Result<(Broker, f64), Fault> {
+    let begun = Instant::now();
+    let broker = Broker::start(launch)?;
+    until_told(broker.address(), ids)?;
+    Ok((broker, begun.elapsed().as_secs_f64() * 1e3))
 }
 
 /// Waits until the coordinators of one node tell of so many ids.

@@ -15,63 +15,21 @@ mod readers;
 mod scenario;
 mod topics;
 
-use oracle::Counts;
-
-use crate::run_seeds;
+use crate::seeds;
 
 #[test]
 fn transactions_are_whole_or_nothing() {
-    let total = run_seeds("transactions_are_whole_or_nothing", SEEDS, |seed| life(seed, false));
-    assert_covered(&total);
+    seeds::check("transactions_are_whole_or_nothing", SEEDS, false, scenario::run);
 }
 
 #[test]
 fn transactions_are_whole_or_nothing_over_faults() {
-    let total =
-        run_seeds("transactions_are_whole_or_nothing_over_faults", SEEDS, |seed| life(seed, true));
-    assert_covered(&total);
+    seeds::check("transactions_are_whole_or_nothing_over_faults", SEEDS, true, scenario::run);
 }
 
 #[test]
 fn a_seed_of_transactions_gives_the_same_run_twice() {
-    for seed in [1, 4] {
-        let first = scenario::run(seed, seed == 4).expect("a sound run");
-        let second = scenario::run(seed, seed == 4).expect("a sound run");
-        assert_eq!(first, second, "seed {seed}");
-    }
-}
-
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    scenario::run(seed, with_faults).map(|outcome| outcome.counts)
-}
-
-/// Many seeds together have done everything.
-fn assert_covered(total: &Counts) {
-    if total.boots < 300 {
-        return;
-    }
-    let counts = [
-        total.crashes,
-        total.clean_stops,
-        total.committed,
-        total.aborted,
-        total.in_doubt,
-        total.offsets,
-        total.lost_answers,
-        total.copies,
-        total.refusals,
-        total.zombies,
-        total.unstable_offsets,
-        total.spare_batches,
-        total.deletions,
-    ];
-    assert!(counts.iter().all(|&count| count > 0), "{total:?}");
-}
-
-impl crate::Tally for Counts {
-    fn add(&mut self, other: &Counts) {
-        Counts::add(self, other);
-    }
+    seeds::check_determinism(scenario::run);
 }
 
 /// The group in which a transactional id commits its offsets.
