@@ -164,7 +164,7 @@ impl<'a> Step<'a> {
             self.start_join_timer(self.live.rebalance_timeout_ms());
             return;
         }
-        self.live.generation = self.live.generation.checked_add(1).unwrap_or(0);
+        self.live.generation = self.live.next_generation();
         self.live.protocol = self.live.choose_protocol();
         self.live.subscribed = self.live.read_subscriptions();
         if self.live.members.is_empty() {
@@ -362,6 +362,10 @@ impl Live {
         let Some(first) = first.map(|member| Arc::clone(&member.id)) else { return false };
         self.leader = Some(first);
         true
+    }
+
+    pub fn next_generation(&self) -> i32 {
+        self.generation.checked_add(1).unwrap_or(0)
     }
 
     pub fn leader_id(&self) -> Arc<str> {

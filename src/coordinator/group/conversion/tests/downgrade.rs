@@ -22,7 +22,7 @@ fn the_others_go_on_as_a_classic_group_and_join_again() {
             "-member b-02",
             "-member n",
             "-epoch",
-            "classic 2",
+            "classic 3",
         ]
     );
     let Some(GroupRecord::Classic(_, metadata)) = mixed.log.last() else { panic!("no group") };
@@ -215,15 +215,23 @@ fn a_group_keeps_all_protocols_of_its_members() {
 }
 
 #[test]
-fn a_restart_finds_the_group_stable_with_what_its_members_were_to_have() {
-    let mut mixed = Mixed::settled();
-    assert_eq!(mixed.say(&beat_consumer("n", -1)), ok("-1 -"));
-    mixed.restart();
-    assert_eq!(mixed.state(), "classic Stable");
-    assert_eq!(mixed.sync_as("a-01", "a", 2), (NONE, "t1:0,1".to_owned()));
-    assert_eq!([mixed.beat("a-01", 2), mixed.beat("b-02", 2)], [NONE; 2]);
-    assert_eq!(mixed.timers.len(), 2);
-    assert_eq!(mixed.say(&join_consumer("n")), ok("3 t1:2,5"));
+fn a_restart_finds_what_the_members_were_to_have_and_tells_them_to_join_again() {
+    let illegal = ErrorCode::IllegalGeneration;
+    let restarted = || {
+        let mut mixed = Mixed::settled();
+        assert_eq!(mixed.say(&beat_consumer("n", -1)), ok("-1 -"));
+        mixed.restart();
+        assert_eq!((mixed.state().as_str(), mixed.timers.len()), ("classic Stable", 2));
+        assert_eq!(mixed.sync_as("a-01", "a", 2), (illegal, String::new()));
+        assert_eq!([mixed.beat("a-01", 2), mixed.beat("b-02", 2)], [illegal; 2]);
+        mixed
+    };
+    assert_eq!(restarted().say(&join_consumer("n")), ok("4 t1:2,5"));
+    let mut mixed = restarted();
+    let tickets = [mixed.join(static_join("a-01", "a")), mixed.join(static_join("b-02", "b"))];
+    let answers = tickets.map(|ticket| mixed.joined(ticket));
+    assert_eq!(answers.each_ref().map(|answer| (answer.error, answer.generation)), [(NONE, 4); 2]);
+    assert_eq!(answers[0].members.len(), 2, "what is nobody's is assigned anew");
 }
 
 #[test]

@@ -457,6 +457,18 @@ fn who_syncs_late_has_a_session_from_then_on() {
     ]);
 }
 
+/// The last member of the other protocol has left, and the restart forgets the rebalance.
+#[test]
+fn what_the_last_consumer_had_is_consumed_after_a_restart() {
+    play(&[
+        Step::Start(3, Speaks::Consumer, false),
+        Step::Start(4, Speaks::Eager, false),
+        Step::Act(4),
+        Step::Leave(3),
+        Step::Restart,
+    ]);
+}
+
 /// Takes all steps, and lets the group settle.
 fn play(steps: &[Step]) {
     let mut play = Play { mixed: Mixed::new(), clients: vec![OUT; CLIENTS], lives: 0 };
