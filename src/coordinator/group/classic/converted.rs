@@ -5,9 +5,8 @@
 //! round members keep what they were to have, and join again unless nothing has changed. Source:
 //! KIP-848, Kafka's `ConsumerGroup.fromClassicGroup` and `ClassicGroup.fromConsumerGroup`.
 //!
-//! A group that is to rebalance is written in the generation after the one that its members are in:
-//! a restart forgets the rebalance, and then their next requests tell them to join again. What the
-//! last member of the other protocol had would be nobody's otherwise, with Kafka 4.3.1 too.
+//! A group that is to rebalance is written without a leader, so that a restart does not forget it.
+//! In Kafka 4.3.1 it does, and what the last member of the other protocol had remains nobody's.
 //!
 //! **Deviation**: a group that has not chosen a protocol yet, because its first rebalance is under
 //! way, is upgraded with the one that it would choose. Kafka 4.3.1 fails with -1.
@@ -158,10 +157,8 @@ pub(in crate::coordinator::group) fn downgraded(
     let mut metadata = live.metadata(|member| member.assignment.clone());
     let mut timers = live.begin_sessions(now);
     if from.rebalances {
-        metadata.generation = live.next_generation();
-        live.phase = Phase::Preparing(None);
-        live.join_due_ms = Some(now.ms + live.rebalance_timeout_ms());
-        timers.push((TimerKey::Join, live.join_due_ms));
+        metadata.leader = None;
+        live.wait_for_all(now, &mut timers);
     }
     (metadata, live, timers)
 }

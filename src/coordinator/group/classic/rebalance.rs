@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{InitialDelay, Live, Member, Phase, Rules, Undo};
 use crate::coordinator::group::outcome::{
-    Answer, JoinAnswer, Now, Outcome, SyncAnswer, Ticket, TimerKey,
+    Answer, JoinAnswer, Now, Outcome, SyncAnswer, Ticket, TimerKey, Timers,
 };
 use crate::coordinator::group::record::GroupRecord;
 use crate::coordinator::group::{Groups, Kind};
@@ -164,7 +164,7 @@ impl<'a> Step<'a> {
             self.start_join_timer(self.live.rebalance_timeout_ms());
             return;
         }
-        self.live.generation = self.live.next_generation();
+        self.live.generation = self.live.generation.checked_add(1).unwrap_or(0);
         self.live.protocol = self.live.choose_protocol();
         self.live.subscribed = self.live.read_subscriptions();
         if self.live.members.is_empty() {
@@ -364,8 +364,11 @@ impl Live {
         true
     }
 
-    pub fn next_generation(&self) -> i32 {
-        self.generation.checked_add(1).unwrap_or(0)
+    /// Waits for all members to join, without anybody having asked for that.
+    pub fn wait_for_all(&mut self, now: Now, timers: &mut Timers) {
+        self.phase = Phase::Preparing(None);
+        self.join_due_ms = Some(now.ms + self.rebalance_timeout_ms());
+        timers.push((TimerKey::Join, self.join_due_ms));
     }
 
     pub fn leader_id(&self) -> Arc<str> {
