@@ -178,6 +178,7 @@ fn starts_are_measured_with_partitions_and_with_ids() {
         "start_with_ids_median_ms",
         "ids_told_without_ids_median_ms",
         "ids_told_with_ids_median_ms",
+        "ids_told_with_ids_median_cpu_ms",
         "ids_told_after_crash_ms",
     ];
     assert!(numbers(&started, &names).iter().all(|figure| *figure > 0.0), "{started}");
