@@ -1,8 +1,9 @@
 //! One idempotent or transactional producer, by both protocols of transactions.
 //!
 //! Owns its identity, its sequences and its connections. With protocol 1 (TV1) partitions join by
-//! AddPartitionsToTxn and the epoch stays; with protocol 2 (TV2, KIP-890) they join by Produce and
-//! every EndTxn raises the epoch. Must never have a transaction in progress that it does not know.
+//! AddPartitionsToTxn, offsets by AddOffsetsToTxn, and the epoch stays; with protocol 2 (TV2,
+//! KIP-890) they join by Produce and TxnOffsetCommit, and every EndTxn raises the epoch. Must never
+//! have a transaction in progress that it does not know.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,9 +11,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest, TopicName,
-    TransactionalId,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, GroupId,
+    InitProducerIdRequest, ProduceRequest, TopicName, TransactionalId, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 use ringlog::batch::{BatchBuilder, CompressionTarget};
@@ -49,6 +53,10 @@ impl Protocol {
     fn end_version(self) -> i16 {
         if self == Protocol::One { 4 } else { 5 }
     }
+
+    fn offset_commit_version(self) -> i16 {
+        if self == Protocol::One { 3 } else { 5 }
+    }
 }
 
 /// A producer and its connections.
@@ -64,6 +72,8 @@ pub struct Producer {
     first: Client,
     /// The other partitions, by leader.
     rest: Vec<(Client, Vec<i32>)>,
+    /// A group whose offsets it commits, and the group's coordinator.
+    group: Option<(GroupId, Client)>,
     value: Vec<u8>,
     records: usize,
 }
@@ -107,9 +117,17 @@ impl Producer {
             coordinator,
             first,
             rest,
+            group: None,
             value: vec![7; record_bytes],
             records,
         })
+    }
+
+    /// Gives it a group whose offsets it commits.
+    pub fn read_for(&mut self, group: &str) -> Result<(), Fault> {
+        let coordinator = self.coordinator.coordinator(Coordinator::Group, group)?;
+        self.group = Some((GroupId(StrBytes::from_string(group.to_owned())), coordinator));
+        Ok(())
     }
 
     /// The protocol that it follows.
@@ -167,6 +185,40 @@ impl Producer {
     /// Takes the answer to one batch of partition 0.
     pub fn receive_first(&mut self) -> Result<(), Fault> {
         accept_produce(&mut self.first, self.protocol.produce_version())
+    }
+
+    /// Puts an offset of its group into the transaction, if it has one.
+    pub fn commit_offset(&mut self) -> Result<(), Fault> {
+        let (Some(id), Some((group, at_group))) = (&self.id, &mut self.group) else {
+            return Ok(());
+        };
+        let (producer_id, epoch) = self.identity;
+        if self.protocol == Protocol::One {
+            let request = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(id.clone())
+                .with_producer_id(producer_id.0.into())
+                .with_producer_epoch(epoch.0)
+                .with_group_id(group.clone());
+            accept("AddOffsetsToTxn", self.coordinator.ask(3, &request)?.error_code)?;
+        }
+        let offset = TxnOffsetCommitRequestPartition::default().with_committed_offset(1);
+        let topic = TxnOffsetCommitRequestTopic::default()
+            .with_name(self.topic.clone())
+            .with_partitions(vec![offset]);
+        let request = TxnOffsetCommitRequest::default()
+            .with_transactional_id(id.clone())
+            .with_group_id(group.clone())
+            .with_producer_id(producer_id.0.into())
+            .with_producer_epoch(epoch.0)
+            .with_topics(vec![topic]);
+        let version = self.protocol.offset_commit_version();
+        let committed = at_group.ask_loaded(version, &request, |answer| {
+            answer.topics.first().map_or(0, |topic| topic.partitions[0].error_code)
+        })?;
+        for partition in committed.topics.iter().flat_map(|topic| &topic.partitions) {
+            accept("TxnOffsetCommit", partition.error_code)?;
+        }
+        Ok(())
     }
 
     /// Commits.

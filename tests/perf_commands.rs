@@ -128,6 +128,18 @@ fn transactions_are_measured_by_both_protocols() {
 }
 
 #[test]
+fn offsets_are_committed_in_transactions_of_both_protocols() {
+    let words = ["txn", "--offsets", "--seconds", "1", "--partitions", "2", "--pairs", "0"];
+    let measured = run(&words);
+    let rows = rows(&measured);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let names = ["commits", "end_txn_p50_us", "offsets_p50_us"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+    }
+}
+
+#[test]
 fn a_group_rebalances_and_its_heartbeats_write_nothing() {
     let words = ["groups", "--seconds", "1", "--members", "3,6", "--rebalances", "2"];
     let measured = run(&words);
@@ -166,6 +178,8 @@ fn starts_are_measured_with_partitions_and_with_ids() {
         "start_with_ids_median_ms",
         "ids_told_without_ids_median_ms",
         "ids_told_with_ids_median_ms",
+        "ids_told_with_ids_median_cpu_ms",
+        "ids_told_after_crash_ms",
     ];
     assert!(numbers(&started, &names).iter().all(|figure| *figure > 0.0), "{started}");
 }

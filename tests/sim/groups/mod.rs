@@ -17,53 +17,25 @@ mod owners;
 mod scenario;
 mod tools;
 
-use oracle::Counts;
 use ringlog::ids::TopicId;
 
 use crate::machine::Cluster;
-use crate::run_seeds;
+use crate::seeds;
 use crate::support::requests::Topic;
 
 #[test]
 fn groups_keep_what_they_were_told() {
-    let total = run_seeds("groups_keep_what_they_were_told", SEEDS, |seed| life(seed, false));
-    assert_covered(&total);
+    seeds::check("groups_keep_what_they_were_told", SEEDS, false, scenario::run);
 }
 
 #[test]
 fn groups_keep_what_they_were_told_over_faults() {
-    let test = "groups_keep_what_they_were_told_over_faults";
-    let total = run_seeds(test, SEEDS, |seed| life(seed, true));
-    assert_covered(&total);
+    seeds::check("groups_keep_what_they_were_told_over_faults", SEEDS, true, scenario::run);
 }
 
 #[test]
 fn a_seed_of_groups_gives_the_same_run_twice() {
-    for seed in [1, 4] {
-        let first = scenario::run(seed, seed == 4).expect("a sound run");
-        let second = scenario::run(seed, seed == 4).expect("a sound run");
-        assert_eq!(first, second, "seed {seed}");
-    }
-}
-
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    scenario::run(seed, with_faults).map(|outcome| outcome.counts)
-}
-
-/// Many seeds together have done everything.
-fn assert_covered(total: &Counts) {
-    if total.boots < 200 {
-        return;
-    }
-    let missing =
-        total.all().into_iter().filter(|(name, count)| *count == 0 && *name != "faulty boots");
-    assert_eq!(missing.collect::<Vec<_>>(), [], "{total:?}");
-}
-
-impl crate::Tally for Counts {
-    fn add(&mut self, other: &Counts) {
-        Counts::add(self, other);
-    }
+    seeds::check_determinism(scenario::run);
 }
 
 /// How many partitions a topic has, 0 if there is none.

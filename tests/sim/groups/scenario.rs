@@ -17,13 +17,7 @@ use crate::caller::Caller;
 use crate::life::{Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-
-/// What a run leaves: equal for equal seeds.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Outcome {
-    pub event_hash: u64,
-    pub counts: Counts,
-}
+use crate::seeds::Outcome;
 
 /// A broker's life, and its members'.
 struct Groups {
@@ -38,7 +32,7 @@ struct Groups {
 }
 
 /// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
+pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
     let mut groups = Groups::new(seed, with_faults)?;
     let rounds = 1 + groups.life.machine.random.below(3);
     for _ in 0..rounds {
@@ -59,8 +53,6 @@ impl Groups {
         let session_ms = [400, 600][random.index(2)];
         let advertise = ["single", "per-core"][random.index(2)];
         machine.settings = vec![
-            // Retention has lives of its own.
-            ("log.initial.task.delay.ms", "600000".to_owned()),
             ("advertise", advertise.to_owned()),
             ("offsets.topic.num.partitions", "2".to_owned()),
             ("transaction.state.log.num.partitions", "2".to_owned()),
