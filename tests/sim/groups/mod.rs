@@ -3,7 +3,8 @@
 //!
 //! One seed is one life: boots with other numbers of shards, members that join, commit, leave, are
 //! silent past their sessions, die, come back, and go on as zombies with what they once had;
-//! requests lost, doubled and late; topics that are created and grow; power loss at any step, also
+//! requests lost, doubled and late; a group that goes over from one protocol to the other and back,
+//! member by member; topics that are created and grow; power loss at any step, also
 //! while groups are loaded; failing and full disks. At the end all is calm: every group must come
 //! to rest with each partition at one member, and every committed offset be there.
 
@@ -16,6 +17,7 @@ mod oracle;
 mod owners;
 mod scenario;
 mod tools;
+mod transactions;
 
 use ringlog::ids::TopicId;
 
@@ -61,10 +63,11 @@ fn topic_with_id(cluster: &Cluster, id: TopicId) -> Option<Topic> {
 const TOPICS: [&str; 2] = ["data-0", "data-1"];
 const FIRST_TOPIC: &str = TOPICS[0];
 
-/// A group of the classic protocol, one of KIP-848, and one without members.
-const GROUPS: [&str; 3] = [CLASSIC, CONSUMER, BY_HAND];
+/// A group of the classic protocol, one of KIP-848, one of both, and one without members.
+const GROUPS: [&str; 4] = [CLASSIC, CONSUMER, MIXED, BY_HAND];
 const CLASSIC: &str = "classic";
 const CONSUMER: &str = "consumer";
+const MIXED: &str = "mixed";
 const BY_HAND: &str = "by-hand";
 
 /// Seeds of each kind when nothing else is asked for.

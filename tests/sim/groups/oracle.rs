@@ -15,6 +15,10 @@ counts! {
         pub synced: u64,
         /// Partitions given to members by KIP-848.
         pub given: u64,
+        /// Assignments that members of the classic protocol were told in a group of both.
+        pub given_eagerly: u64,
+        /// Processes that came back by the other protocol.
+        pub turned: u64,
         /// Partitions that those gave up for others.
         pub revoked: u64,
         pub commits: u64,
@@ -22,6 +26,7 @@ counts! {
         /// Commits of members that are not, or no longer, what they say.
         pub stale_refused: u64,
         pub in_transactions: u64,
+        pub in_transactions_of_members: u64,
         pub fetches: u64,
         /// Fetches that were answered 14.
         pub loading: u64,
