@@ -326,6 +326,12 @@ impl PartitionRecovery {
             }
             let path = files.path.join(SegmentFile::Log.name(base));
             let (bytes, end) = scan_segment(disk, &path, base, length, &mut self.epochs).await?;
+            if bytes == 0 {
+                // The next batch gets this offset, and a segment of this name.
+                self.remove_segment(disk, files, base).await?;
+                (next, whole) = (Some(next.unwrap_or(base)), length == 0 && whole);
+                continue;
+            }
             if bytes < length {
                 let mode = OpenMode { write: true, ..OpenMode::default() };
                 let file = disk.open(&path, mode).await?;
