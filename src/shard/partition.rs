@@ -71,6 +71,8 @@ pub struct Partition {
     pub write_limit: Cell<Offset>,
     /// It waits in the shard's write-behind queue.
     pub write_queued: Cell<bool>,
+    /// One of the shard's writers has it in hand.
+    pub has_writer: Cell<bool>,
     /// It is noted as having batches in memory.
     pub has_tail: Cell<bool>,
     /// A task writes its segments.
@@ -182,6 +184,7 @@ impl Partition {
             kafka_files_end: Cell::new(None),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
+            has_writer: Cell::new(false),
             has_tail: Cell::new(false),
             writing: Cell::new(false),
             write_ended: Event::default(),
