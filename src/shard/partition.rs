@@ -65,6 +65,8 @@ pub struct Partition {
     pub dirty: Cell<bool>,
     /// Its directory exists under its final name.
     pub directory_made: Cell<bool>,
+    /// The end of the log when the files that only Kafka reads were written, in whichever boot.
+    pub kafka_files_end: Cell<Option<Offset>>,
     /// Writers go no further than this while a checkpoint takes the state at this offset.
     pub write_limit: Cell<Offset>,
     /// It waits in the shard's write-behind queue.
@@ -179,6 +181,7 @@ impl Partition {
             cleaning: Cell::new(false),
             dirty: Cell::new(false),
             directory_made: Cell::new(false),
+            kafka_files_end: Cell::new(None),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
             has_writer: Cell::new(false),
