@@ -35,7 +35,6 @@ class Client:
 
     command: object
     settings: tuple = ()
-    instances: int = 3
 
 
 def run(bench, clients):
@@ -52,31 +51,99 @@ def run(bench, clients):
         peer.stop()
 
 
+class Shop:
+    """The orders of one program, and the bills that there have to be."""
+
+    def __init__(self, bench, name):
+        self.bench = bench
+        self.name = f"{bench.name}-{name}"
+        self.random = random.Random(f"{SEED} {self.name}")
+        self.input = bench.topic(f"{name}-input", PARTITIONS)
+        self.output = bench.topic(f"{name}-output", PARTITIONS)
+        self.sent = []
+        self.given = 0
+
+    def send(self, count=None):
+        """More orders, in transactions, some of which are aborted."""
+        count = count or (QUICK_ORDERS if self.bench.quick else ORDERS)
+        path = self.bench.scratch / f"{self.name}-orders.jsonl"
+        with open(path, "w", encoding="utf-8") as file:
+            for _ in range(0, count, PER_TRANSACTION):
+                commit = self.random.random() < 0.8
+                orders = [self.order() for _ in range(PER_TRANSACTION)]
+                file.write(txn.Transaction(commit, [(self.input, one) for one in orders]).to_line())
+                self.sent += orders if commit else []
+        self.bench.records("transact", path, f"{self.name}-shop")
+
+    def order(self):
+        """The next one: ids are given to those too that are aborted."""
+        number = self.given
+        self.given += 1
+        value = b"order %d of " % number + b"v" * self.random.randint(0, 60)
+        key, stamp = b"%d" % number, BASE_TIMESTAMP + number
+        return Record(self.random.randrange(PARTITIONS), key, value, [], stamp)
+
+    def read(self):
+        """The output as Java's consumer sees it."""
+        return self.bench.consume(self.output, txn.COMMITTED)
+
+    def billed(self):
+        """Ids of the bills that Java's consumer sees."""
+        return {int(record.key) for record in self.read()}
+
+    def missing(self):
+        """Ids of orders that have no bill yet."""
+        return {int(record.key) for record in self.sent} - self.billed()
+
+    def check(self):
+        """Output by two readers; how many bills were aborted."""
+        found = self.read()
+        wanted = {place: [] for place in range(PARTITIONS)}
+        for record in self.sent:
+            wanted[record.partition].append((record.key, b"bill of " + record.value))
+        for place, bills in wanted.items():
+            compare_bills(f"{self.output}-{place}", bills, of_partition(found, place))
+        again = self.bench.confluent("consume", self.output, txn.COMMITTED)
+        for place, bills in wanted.items():
+            compare_bills(f"{self.output}-{place} by librdkafka", bills, of_partition(again, place))
+        # Aborted bills are there too, or nothing was tried.
+        aborted = len(self.bench.consume(self.output)) - len(found)
+        same(self.output, "aborted bills", True, aborted > 0)
+        return aborted
+
+    def check_offsets(self, group):
+        """The group has committed what follows the last order of each partition."""
+        found = groups.offsets(self.bench, group)
+        last = {}
+        for record in self.bench.consume(self.input, txn.COMMITTED):
+            last[self.input, str(record.partition)] = record.offset
+        same(group, "partitions with offsets", set(last), set(found))
+        for place, (current, end, _) in found.items():
+            # Markers and orders that were aborted may stand between that and the end.
+            same(f"{place}", "offset after the last", True, last[place] < int(current) <= int(end))
+
+
 class Life:
     """The processors of one client, from the first order to the last."""
 
     def __init__(self, bench, name, client):
         self.bench, self.name, self.client = bench, name, client
-        self.random = random.Random(f"{SEED} {name}")
-        self.input = bench.topic(f"{name}-input", PARTITIONS)
-        self.output = bench.topic(f"{name}-output", PARTITIONS)
-        self.sent = []
-        self.given = 0
+        self.shop = Shop(bench, name)
         self.parts, self.alive, self.counts = [], {}, {"killed": 0, "given up": 0, "fenced": 0}
 
     def live(self):
         """Kills, a rebalance and a zombie, each in the middle of some work."""
         try:
-            instances = 2 if self.bench.quick else self.client.instances
+            instances = 2 if self.bench.quick else INSTANCES
             for number in range(instances):
                 self.start(f"p{number}")
             for number in range(instances):
                 self.alive[f"p{number}"].wait_for("assigned")
             for disturb in self.disturbances():
-                self.send()
+                self.shop.send()
                 self.wait_for_more(BATCH * 3)
                 disturb()
-            self.send()
+            self.shop.send()
             self.wait_for_all()
             for part in self.alive.values():
                 part.ask_to_stop()
@@ -101,12 +168,12 @@ class Life:
     def start(self, identity):
         """A process; its name tells its lives apart, its transactional id stays."""
         argv, environment = self.client.command()
-        name = f"{self.bench.name}-{self.name}-{identity}-{len(self.parts)}"
+        name = f"{self.group}-{identity}-{len(self.parts)}"
         settings = {**SETTINGS, **dict(self.client.settings)}
         settings["group.id"] = self.group
         settings["transactional.id"] = f"{self.group}-{identity}"
         settings["transaction.timeout.ms"] = TIMEOUT_MS[self.bench.peer.name]
-        argv = [*argv, self.bench.peer.bootstrap, name, self.input, self.output]
+        argv = [*argv, self.bench.peer.bootstrap, name, self.shop.input, self.shop.output]
         argv += [f"{key}={value}" for key, value in settings.items()]
         part = Part(name, (argv, environment), self.bench.scratch)
         self.parts.append(part)
@@ -115,27 +182,7 @@ class Life:
     @property
     def group(self):
         """Name of the group, and the start of its transactional ids."""
-        return f"{self.bench.name}-{self.name}"
-
-    def send(self, count=None):
-        """More orders, in transactions, some of which are aborted."""
-        count = count or (QUICK_ORDERS if self.bench.quick else ORDERS)
-        path = self.bench.scratch / f"{self.group}-orders.jsonl"
-        with open(path, "w", encoding="utf-8") as file:
-            for _ in range(0, count, PER_TRANSACTION):
-                commit = self.random.random() < 0.8
-                orders = [self.order() for _ in range(PER_TRANSACTION)]
-                file.write(txn.Transaction(commit, [(self.input, one) for one in orders]).to_line())
-                self.sent += orders if commit else []
-        self.bench.records("transact", path, f"{self.group}-shop")
-
-    def order(self):
-        """The next one: ids are given to those too that are aborted."""
-        number = self.given
-        self.given += 1
-        value = b"order %d of " % number + b"v" * self.random.randint(0, 60)
-        key, stamp = b"%d" % number, BASE_TIMESTAMP + number
-        return Record(self.random.randrange(PARTITIONS), key, value, [], stamp)
+        return self.shop.name
 
     def kill_and_start(self, identity):
         """`kill -9`, and its successor at once. One that had ended counts as that."""
@@ -163,7 +210,7 @@ class Life:
         zombie = self.alive[identity]
         os.kill(zombie.child.pid, signal.SIGSTOP)
         self.start(identity)
-        self.send()
+        self.shop.send()
         self.wait_for_all()
         # Of the transaction that it may have been ending, it has yet to hear.
         before = ids(zombie.lines(), "sent")
@@ -173,7 +220,7 @@ class Life:
             if time.monotonic() > deadline:
                 raise Mismatch(f"{zombie.name} was not fenced")
             # It may have been about to wait for more, and learns of it by the next.
-            self.send(PER_TRANSACTION)
+            self.shop.send(PER_TRANSACTION)
             time.sleep(0.2)
         same(zombie.name, "exit of a fenced one", 3, zombie.child.returncode)
         since = set(ids(zombie.lines(), "committed")) - set(before)
@@ -197,13 +244,12 @@ class Life:
 
     def wait_for_more(self, count):
         """Until some more ids are told as committed, all ends of processors apart."""
-        goal = min(len(self.told()) + count, len(self.sent))
+        goal = min(len(self.told()) + count, len(self.shop.sent))
         self.wait(lambda: len(self.told()) >= goal, lambda: f"{len(self.told())} of {goal}")
 
     def wait_for_all(self):
         """Until the output has a bill for every order."""
-        wanted = {record.key for record in self.sent}
-        missing = lambda: wanted - {record.key for record in self.read()}  # noqa: E731
+        missing = self.shop.missing
         self.wait(lambda: not missing(), lambda: f"{len(missing())} bills are missing", 0.3)
 
     def wait(self, is_so, tell, pause_seconds=0.02):
@@ -215,44 +261,20 @@ class Life:
                 raise Mismatch(f"{self.group}: {tell()}")
             time.sleep(pause_seconds)
 
-    def read(self):
-        """The output as Java's consumer sees it."""
-        return self.bench.consume(self.output, txn.COMMITTED)
-
     def check(self):
         """Output, offsets and lines; what happened, as text."""
-        found = self.read()
-        wanted = {place: [] for place in range(PARTITIONS)}
-        for record in self.sent:
-            wanted[record.partition].append((record.key, b"bill of " + record.value))
-        for place, bills in wanted.items():
-            compare_bills(f"{self.output}-{place}", bills, of_partition(found, place))
-        again = self.bench.confluent("consume", self.output, txn.COMMITTED)
-        for place, bills in wanted.items():
-            compare_bills(f"{self.output}-{place} by librdkafka", bills, of_partition(again, place))
-        self.check_offsets()
+        aborted = self.shop.check()
+        self.shop.check_offsets(self.group)
         told = self.told()
         same(self.group, "ids told twice", len(set(told)), len(told))
-        same(self.group, "ids told and not sent", set(),
-             set(told) - {int(record.key) for record in self.sent})
-        # Aborted bills are there too, or nothing was tried.
-        repeated = len(self.bench.consume(self.output)) - len(found)
-        same(self.output, "aborted bills", True, repeated > 0)
+        sent = {int(record.key) for record in self.shop.sent}
+        same(self.group, "ids told and not sent", set(), set(told) - sent)
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
-        rebalances = sum(line["event"] == "assigned" for part in self.parts for line in part.lines())
-        return (f"{self.name}: {len(self.sent)} orders, {repeated} bills aborted, {counts}, "
-                f"{rebalances} assignments")
-
-    def check_offsets(self):
-        """The group has committed the ends, markers included or not."""
-        found = groups.offsets(self.bench, self.group)
-        places = {(self.input, str(record.partition)) for record in self.sent}
-        same(self.group, "partitions with offsets", places, set(found))
-        for place, (current, end, _) in found.items():
-            # The last orders may be followed by markers and by orders that were aborted.
-            last = max(one.offset for one in self.bench.consume(self.input, txn.COMMITTED)
-                       if str(one.partition) == place[1])
-            same(f"{place}", "offset after the last order", True, last < int(current) <= int(end))
+        lines = [line["event"] for part in self.parts for line in part.lines()]
+        return (
+            f"{self.name}: {len(sent)} orders, {aborted} bills aborted, {counts}, "
+            f"{lines.count('assigned')} assignments"
+        )
 
 
 def ids(lines, event):
@@ -273,6 +295,7 @@ def compare_bills(place, wanted, found):
 
 
 SEED = 7
+INSTANCES = 3
 PARTITIONS = 4
 PER_TRANSACTION = 40
 QUICK_ORDERS = 200
@@ -287,7 +310,10 @@ SETTINGS = {
     "pause.ms": 20,
     "session.timeout.ms": 2_000,
     "heartbeat.interval.ms": 250,
+    "group.protocol": "classic",
 }
+# For clients that send no generation with their offsets.
+PATIENT = (("session.timeout.ms", 6_000),)
 PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",

@@ -17,7 +17,7 @@ def run(bench):
 
 def command():
     """A processor."""
-    return [peer_cache.franz_program(PROGRAMS / "franz_orders.go")], None
+    return [peer_cache.franz_program(PROGRAMS / "franz_processor.go")], None
 
 
 CLIENTS = {
