@@ -186,7 +186,7 @@ fn take(
         Does::Commit => {
             let run = |seconds| {
                 let time = Duration::from_secs(seconds);
-                txn::commits(server, Protocol::Two, scenario.partitions(), time)
+                txn::commits(server, Protocol::Two, (scenario.partitions(), false), time)
             };
             if warm_up > 0 {
                 run(warm_up)?;
