@@ -6,6 +6,7 @@
 //! have a transaction in progress that it does not know.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
@@ -137,11 +138,23 @@ impl Producer {
     /// Begins a transaction, as far as the coordinator has to know of it: by AddPartitionsToTxn for
     /// all partitions, or by the first Produce, to partition 0.
     pub fn begin(&mut self) -> Result<(), Fault> {
-        if self.protocol == Protocol::Two {
-            self.send_first()?;
-            self.receive_first()
-        } else {
-            self.join()
+        let deadline = Instant::now() + CONCURRENT_TIMEOUT;
+        loop {
+            let code = match self.protocol {
+                Protocol::Two => {
+                    self.send_first()?;
+                    produce_code(&mut self.first, self.protocol.produce_version())?
+                }
+                Protocol::One | Protocol::Idempotent => self.ask_to_join()?,
+            };
+            // Apache Kafka says so while it ends the transaction before; Ringlog waits itself.
+            if code != CONCURRENT_TRANSACTIONS || Instant::now() > deadline {
+                return accept("the first request of a transaction", code);
+            }
+            if self.protocol == Protocol::Two {
+                self.sequences[0] -= self.records as i32;
+            }
+            std::thread::sleep(CONCURRENT_PAUSE);
         }
     }
 
@@ -230,8 +243,13 @@ impl Producer {
 
     /// Has all partitions join the transaction, where the protocol does not leave that to Produce.
     pub fn join(&mut self) -> Result<(), Fault> {
+        accept("AddPartitionsToTxn", self.ask_to_join()?)
+    }
+
+    /// The code of AddPartitionsToTxn for all partitions.
+    fn ask_to_join(&mut self) -> Result<i16, Fault> {
         let Some(id) = self.id.clone().filter(|_| self.protocol == Protocol::One) else {
-            return Ok(());
+            return Ok(0);
         };
         let (producer_id, epoch) = self.identity;
         let topic = AddPartitionsToTxnTopic::default()
@@ -243,12 +261,11 @@ impl Producer {
             .with_v3_and_below_producer_epoch(epoch.0)
             .with_v3_and_below_topics(vec![topic]);
         let added = self.coordinator.ask(3, &request)?;
-        for topic in added.results_by_topic_v3_and_below {
-            for partition in topic.results_by_partition {
-                accept("AddPartitionsToTxn", partition.partition_error_code)?;
-            }
-        }
-        Ok(())
+        let partitions = added.results_by_topic_v3_and_below.iter();
+        let mut codes = partitions
+            .flat_map(|topic| &topic.results_by_partition)
+            .map(|partition| partition.partition_error_code);
+        Ok(codes.find(|&code| code != 0).unwrap_or(0))
     }
 
     /// A request with the next batch of each of these partitions.
@@ -289,10 +306,18 @@ impl Producer {
 }
 
 fn accept_produce(client: &mut Client, version: i16) -> Result<(), Fault> {
-    for topic in client.answer::<ProduceRequest>(version)?.responses {
-        for partition in topic.partition_responses {
-            accept("Produce", partition.error_code)?;
-        }
-    }
-    Ok(())
+    accept("Produce", produce_code(client, version)?)
 }
+
+/// The code of an answer to Produce.
+fn produce_code(client: &mut Client, version: i16) -> Result<i16, Fault> {
+    let answer = client.answer::<ProduceRequest>(version)?;
+    let partitions = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
+    let mut codes = partitions.map(|partition| partition.error_code);
+    Ok(codes.find(|&code| code != 0).unwrap_or(0))
+}
+
+/// The transaction before has not ended everywhere.
+const CONCURRENT_TRANSACTIONS: i16 = 51;
+const CONCURRENT_PAUSE: Duration = Duration::from_millis(1);
+const CONCURRENT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -40,9 +40,9 @@ pub async fn handle(
     shard: Rc<Shard>,
     connection: Rc<Connection>,
     header: RequestHeader,
-    request: ConsumerGroupHeartbeatRequest,
+    request: Box<ConsumerGroupHeartbeatRequest>,
 ) -> Response {
-    let mut beat = heartbeat(&connection, &header, request);
+    let mut beat = heartbeat(&connection, &header, *request);
     let checked = check(&shard, &beat, header.api_version);
     let outcome = match checked {
         Err(refused) => Err(refused),

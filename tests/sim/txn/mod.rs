@@ -5,9 +5,9 @@
 //! One seed is one life: boots with other numbers of shards, which are one node or several;
 //! producers of both protocol levels that die, come back and go on as zombies, requests lost,
 //! doubled and late, messages between shards delayed, queues between shards of a few messages,
-//! transactions that time out, a topic that is deleted under open transactions, power loss at any
-//! step, failing and full disks. At the end there is quiet for as long as a transaction may stay
-//! open, and everything is read once more.
+//! transactions that time out, a topic whose records go under open transactions and that goes
+//! itself, power loss at any step, failing and full disks. At the end there is quiet for as long as
+//! a transaction may stay open, and everything is read once more.
 
 mod clients;
 mod oracle;

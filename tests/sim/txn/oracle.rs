@@ -90,6 +90,8 @@ counts! {
         /// Batches in a topic that may be deleted.
         pub spare_batches: u64,
         pub deletions: u64,
+        /// Partitions of that topic from which retention has taken records.
+        pub forgotten: u64,
     }
 }
 
