@@ -429,7 +429,8 @@ impl Member {
             UNKNOWN_MEMBER_ID | FENCED_MEMBER_EPOCH | GROUP_ID_NOT_FOUND => {
                 self.client.around.oracle.borrow_mut().counts.fenced += 1;
                 self.change(|process, client| process.abandon(client));
-                if self.place.borrow().doubtful {
+                // A group that was empty may begin anew with epochs that it had with this member.
+                if self.place.borrow().doubtful || self.client.group == MIXED {
                     self.begin_anew();
                 }
             }
