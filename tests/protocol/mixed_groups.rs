@@ -150,8 +150,10 @@ fn mixed_groups_survive_a_restart_in_either_kind() {
         assert_eq!(sync(&mut client, &group, &id, 2), (0, assignment(&topic, &[0])));
         assert_eq!(client.call(1, &beat(&group, "n", -1)).error_code, 0);
         let mut client = stop(&mut cluster);
-        assert_eq!(loaded(&mut client, &group, &id, 2), 0);
-        assert_eq!(sync(&mut client, &group, &id, 2), (0, assignment(&topic, &[0])));
+        assert_eq!(loaded(&mut client, &group, &id, 2), 27, "what the other had is nobody's");
+        let joined = client.call(9, &join(&group, &topic, &id));
+        assert_eq!((joined.generation_id, joined.leader.as_str()), (3, id.as_str()));
+        assert_eq!(sync(&mut client, &group, &id, 3).0, 0);
         let described = client.call(6, &groups::describe(&[&group]));
         assert_eq!(described.groups[0].group_state.as_str(), "Stable");
     }
