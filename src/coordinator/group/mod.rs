@@ -244,20 +244,15 @@ fn check_commit<'a>(
     by: &Committer,
     api: CommitApi,
 ) -> Result<CommitCheck<'a>, ErrorCode> {
-    let classic = group.and_then(|group| group.kind.classic());
     // Without a generation it is an admin or a consumer that assigns its partitions itself, and a
     // group without members takes that, whoever the request says it is.
     if by.generation < 0 && group.is_none_or(|group| group.kind.is_empty()) {
         return Ok(CommitCheck::All);
     }
-    if let Some(consumer) = group.and_then(|group| group.kind.consumer()) {
-        return consumer.check_commit(by, api);
-    }
-    match group {
-        Some(_) => match classic {
-            Some(classic) => classic.check_commit(by, api).map(|()| CommitCheck::All),
-            None => Err(ErrorCode::UnknownMemberId),
-        },
+    match group.map(|group| &group.kind) {
+        Some(Kind::Consumer(consumer)) => consumer.check_commit(by, api),
+        Some(Kind::Classic(classic)) => classic.check_commit(by, api).map(|()| CommitCheck::All),
+        Some(Kind::Simple) => Err(ErrorCode::UnknownMemberId),
         None if matches!(api, CommitApi::Plain(9..)) => Err(ErrorCode::GroupIdNotFound),
         None => Err(ErrorCode::IllegalGeneration),
     }

@@ -133,14 +133,12 @@ pub(super) async fn fire(shard: &Rc<Shard>, kept: &Rc<Kept>, group: &Arc<str>, t
     let planned = with_rules(shard, group, |rules| {
         kept.with_mut(|groups| groups.consumer_timer(group, timer, rules))
     });
-    if let Ok(Planned { records, timers, conversion, .. }) = planned {
-        let outcome = Outcome { records, answers: Vec::new(), timers, conversion };
-        if !carry_out(shard, kept, group, outcome).await {
-            let again = kept.with_mut(|groups| groups.timer_not_written(group, timer, now(shard)));
-            if let Ok(again) = again {
-                shard.group_offsets.timers.set_all(kept.id.partition, group, again);
-            }
-        }
+    if let Ok(planned) = planned
+        && !carry_out(shard, kept, group, planned.into()).await
+        && let Ok(again) =
+            kept.with_mut(|groups| groups.timer_not_written(group, timer, now(shard)))
+    {
+        shard.group_offsets.timers.set_all(kept.id.partition, group, again);
     }
     drop(turn);
 }
@@ -166,9 +164,8 @@ async fn resolve(shard: &Rc<Shard>, kept: &Rc<Kept>, group: &Arc<str>) {
     let planned = with_rules(shard, group, |rules| {
         kept.with_mut(|groups| groups.consumer_resolved(group, resolved, image.changes(), rules))
     });
-    if let Ok(Planned { records, timers, conversion, .. }) = planned {
-        let outcome = Outcome { records, answers: Vec::new(), timers, conversion };
-        carry_out(shard, kept, group, outcome).await;
+    if let Ok(planned) = planned {
+        carry_out(shard, kept, group, planned.into()).await;
     }
     drop(turn);
 }

@@ -113,8 +113,8 @@ fn static_members(peer: &mut Peer) {
 fn commits(peer: &mut Peer) {
     let group = "committing";
     peer.ask("ConsumerGroupHeartbeat, joining", 1, &join(group, "m"));
-    let topic = Topic::named("consumed");
-    for version in [2, 8, 9] {
+    let topic = Topic { name: "consumed".to_owned(), id: peer.ids["consumed"] };
+    for version in 2..=10 {
         for (member, epoch) in [("m", 2), ("m", 1), ("m", 3), ("x", 2), ("", -1), ("m", -1)] {
             let mut request = offsets::commit(version, group, &topic, 0, 5);
             request.0.member_id = text(member);

@@ -7,10 +7,10 @@ use crate::peer::Peer;
 use crate::support::requests;
 
 pub fn ask(peer: &mut Peer) {
-    for version in [0, 2, 3, 5] {
+    for version in 0..=5 {
         producer_ids(peer, version);
     }
-    for version in [0, 1, 3, 4, 6] {
+    for version in 0..=6 {
         find(peer, version);
     }
 }

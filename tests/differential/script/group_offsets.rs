@@ -10,8 +10,8 @@ use crate::peer::{MADE_UP_ID, Peer};
 use crate::support::offsets::{self, OffsetCommit, text};
 use crate::support::requests::Topic;
 
-const COMMITS: [i16; 6] = [2, 4, 5, 8, 9, 10];
-const FETCHES: [i16; 7] = [1, 2, 5, 6, 7, 8, 10];
+const COMMITS: [i16; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 10];
+const FETCHES: [i16; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
 pub fn ask(peer: &mut Peer) {
     peer.ask("OffsetCommit before there is a coordinator", 9, &plain(9, "early"));

@@ -79,7 +79,7 @@ fn life(peer: &mut Peer, version: i16) {
     }
     assert_eq!((joined.error_code, joined.generation_id), (0, 1), "{}", peer.name);
     let id = id.as_str();
-    let sync = (version / 2).min(5);
+    let sync = (version + 1) / 2;
     let beat = (version / 2).min(4);
     let describe = version.min(6);
     peer.ask("Heartbeat before the sync", beat, &groups::heartbeat(&group, id, 1));
@@ -115,7 +115,7 @@ fn life(peer: &mut Peer, version: i16) {
     peer.ask("SyncGroup, left out", sync, &groups::sync(sync, &group, (id, 2), &[("x", b"y")]));
     let delete = version.min(2);
     peer.ask("DeleteGroups, with members", delete, &groups::delete(&[&group]));
-    let leave = (version / 2).min(5);
+    let leave = (version + 1) / 2;
     peer.ask("LeaveGroup of another", leave, &groups::leave(leave, &group, "x", None));
     if leave >= 3 {
         let request = groups::leave(leave, &group, id, Some("nobody"));
@@ -135,8 +135,8 @@ fn life(peer: &mut Peer, version: i16) {
 }
 
 fn commits(peer: &mut Peer, when: &str, group: &str, id: &str, generation: i32) {
-    let topic = Topic::named("t");
-    for version in [2, 8, 9] {
+    let topic = Topic { name: "t".to_owned(), id: peer.ids["t"] };
+    for version in 2..=10 {
         let mut commit = |who: &str, member: &str, generation: i32| {
             let mut request = offsets::commit(version, group, &topic, 0, 5);
             request.0.member_id = text(member);

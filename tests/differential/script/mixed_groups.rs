@@ -106,8 +106,8 @@ fn upgrade_and_back(peer: &mut Peer) {
 }
 
 fn commits(peer: &mut Peer, when: &str, group: &str, by: &[(&str, i32)]) {
-    let topic = Topic::named("consumed");
-    for version in [2, 8, 9] {
+    let topic = Topic { name: "consumed".to_owned(), id: peer.ids["consumed"] };
+    for version in 2..=10 {
         for (place, (member, epoch)) in by.iter().enumerate() {
             let mut request = offsets::commit(version, group, &topic, 0, 5);
             request.0.member_id = text(member);

@@ -1,5 +1,5 @@
-//! Members of KIP-848: heartbeats that join, give up, take and leave. In a group of both protocols a
-//! process may speak the classic one instead ([`eager`]), and the next in its place the other.
+//! Members of KIP-848: heartbeats that join, give up, take and leave. In a group of both protocols
+//! a process may speak the classic one instead ([`eager`]), and the next in its place the other.
 //!
 //! Owns what a member's process knows, which outlives the broker. A partition is given up when a
 //! heartbeat that says so is sent, and no earlier. After an answer that did not come the next
@@ -92,6 +92,7 @@ impl Process {
     pub fn boot(&mut self) {
         self.doubtful = false;
         self.must_say_all = true;
+        self.boot_eagerly();
     }
 
     fn who(&self) -> Who {
@@ -279,7 +280,8 @@ impl Member {
     ) {
         let epoch = answer.member_epoch;
         self.client.say(|| format!("is in epoch {epoch}: {:?}", answer.assignment));
-        if epoch < known_epoch {
+        // A group that was empty and became of the other kind begins anew.
+        if epoch < known_epoch && self.client.group != MIXED {
             self.client.violated(format!("epoch {epoch} comes after {known_epoch}"));
         }
         let assigned = answer.assignment.as_ref().map(|assigned| {
@@ -347,7 +349,10 @@ impl Member {
         let outcome = self.client.commit_as(&Stale { is_gone: !process.doubtful, ..hold }).await;
         let Sense::Refused(code) = outcome else { return };
         let now_ns = self.client.caller.runtime.now().0;
-        let is_sure = now_ns < process.sure_until_ns && !self.client.around.may_fail.get();
+        // A downgrade takes all members of the classic protocol out of the epochs they were in.
+        let is_sure = now_ns < process.sure_until_ns
+            && !self.client.around.may_fail.get()
+            && process.eager.is_none();
         if is_sure {
             self.client.violated(format!("a commit of a member in its epoch is refused: {code}"));
         }
@@ -424,7 +429,8 @@ impl Member {
             UNKNOWN_MEMBER_ID | FENCED_MEMBER_EPOCH | GROUP_ID_NOT_FOUND => {
                 self.client.around.oracle.borrow_mut().counts.fenced += 1;
                 self.change(|process, client| process.abandon(client));
-                if self.place.borrow().doubtful {
+                // A group that was empty may begin anew with epochs that it had with this member.
+                if self.place.borrow().doubtful || self.client.group == MIXED {
                     self.begin_anew();
                 }
             }

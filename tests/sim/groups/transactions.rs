@@ -12,8 +12,8 @@ use crate::support::requests::Topic;
 use crate::support::transactions::{Identity, end_txn, transactional_id, txn_offset_commit};
 
 impl Client {
-    /// A transaction that commits the offset of one partition, or does not. What was said of whoever
-    /// commits: a refusal is of him, and not of his transaction.
+    /// A transaction that commits the offset of one partition, or does not. What was said of
+    /// whoever commits: a refusal is of him, and not of his transaction.
     pub async fn commit_in_transaction(
         &mut self,
         by: &Credentials,

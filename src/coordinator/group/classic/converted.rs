@@ -5,6 +5,9 @@
 //! round members keep what they were to have, and join again unless nothing has changed. Source:
 //! KIP-848, Kafka's `ConsumerGroup.fromClassicGroup` and `ClassicGroup.fromConsumerGroup`.
 //!
+//! A group that is to rebalance is written without a leader, so that a restart does not forget it.
+//! In Kafka 4.3.1 it does, and what the last member of the other protocol had remains nobody's.
+//!
 //! **Deviation**: a group that has not chosen a protocol yet, because its first rebalance is under
 //! way, is upgraded with the one that it would choose. Kafka 4.3.1 fails with -1.
 
@@ -151,12 +154,11 @@ pub(in crate::coordinator::group) fn downgraded(
             member.assignment = subscription::assignment(&member.metadata(&protocol), &assigned);
         }
     }
-    let metadata = live.metadata(|member| member.assignment.clone());
+    let mut metadata = live.metadata(|member| member.assignment.clone());
     let mut timers = live.begin_sessions(now);
     if from.rebalances {
-        live.phase = Phase::Preparing(None);
-        live.join_due_ms = Some(now.ms + live.rebalance_timeout_ms());
-        timers.push((TimerKey::Join, live.join_due_ms));
+        metadata.leader = None;
+        live.wait_for_all(now, &mut timers);
     }
     (metadata, live, timers)
 }

@@ -246,7 +246,8 @@ impl ClassicGroup {
         self.stored = Some(metadata);
     }
 
-    /// Begins anew from what the record says: all sessions start now.
+    /// Begins anew from what the record says: all sessions start now. Members without a leader are
+    /// to join again.
     pub(super) fn revive(&mut self, now: Now) -> Timers {
         let Some(stored) = &self.stored else { return Timers::new() };
         let text = |text: &Arc<str>| (!text.is_empty()).then(|| Arc::clone(text));
@@ -262,11 +263,14 @@ impl ClassicGroup {
         for stored in &stored.members {
             live.add(Member::of(stored, &protocol));
         }
+        live.subscribed = live.read_subscriptions();
+        let mut timers = live.begin_sessions(now);
         if !live.members.is_empty() {
             live.phase = Phase::Stable;
+            if stored.leader.is_none() {
+                live.wait_for_all(now, &mut timers);
+            }
         }
-        live.subscribed = live.read_subscriptions();
-        let timers = live.begin_sessions(now);
         self.live = live;
         timers
     }

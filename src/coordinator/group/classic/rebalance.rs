@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{InitialDelay, Live, Member, Phase, Rules, Undo};
 use crate::coordinator::group::outcome::{
-    Answer, JoinAnswer, Now, Outcome, SyncAnswer, Ticket, TimerKey,
+    Answer, JoinAnswer, Now, Outcome, SyncAnswer, Ticket, TimerKey, Timers,
 };
 use crate::coordinator::group::record::GroupRecord;
 use crate::coordinator::group::{Groups, Kind};
@@ -362,6 +362,13 @@ impl Live {
         let Some(first) = first.map(|member| Arc::clone(&member.id)) else { return false };
         self.leader = Some(first);
         true
+    }
+
+    /// Waits for all members to join, without anybody having asked for that.
+    pub fn wait_for_all(&mut self, now: Now, timers: &mut Timers) {
+        self.phase = Phase::Preparing(None);
+        self.join_due_ms = Some(now.ms + self.rebalance_timeout_ms());
+        timers.push((TimerKey::Join, self.join_due_ms));
     }
 
     pub fn leader_id(&self) -> Arc<str> {

@@ -336,6 +336,12 @@ impl Planned<Answer> {
     }
 }
 
+impl From<Planned<()>> for Outcome {
+    fn from(Planned { records, answer: (), timers, conversion }: Planned<()>) -> Outcome {
+        Outcome { records, answers: Vec::new(), timers, conversion }
+    }
+}
+
 /// What a group's sessions depend on after a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionRules {

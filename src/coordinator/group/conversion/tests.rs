@@ -206,13 +206,7 @@ impl Mixed {
         let id: Arc<str> = "g".into();
         let outcome = match key {
             TimerKey::Consumer(timer) => {
-                let planned = self.groups.consumer_timer(&id, timer, &self.rules());
-                Outcome {
-                    records: planned.records,
-                    answers: Vec::new(),
-                    timers: planned.timers,
-                    conversion: planned.conversion,
-                }
+                self.groups.consumer_timer(&id, timer, &self.rules()).into()
             }
             key => {
                 let (rules, now) = (self.classic_rules(), self.now());

@@ -1,5 +1,5 @@
-//! Processes of a group of both protocols that speak the classic one, and give up all that they have
-//! before they join.
+//! Processes of a group of both protocols that speak the classic one, and give up all that they
+//! have before they join.
 //!
 //! Owns what such a process does instead of heartbeats of KIP-848: while nobody speaks that, one of
 //! them leads and assigns the first topic, and otherwise the broker assigns. What they have is told
@@ -25,6 +25,9 @@ use crate::support::offsets::text;
 #[derive(Clone, Default)]
 pub(super) struct Eager {
     has_synced: bool,
+    /// It has synced with the broker that there is now. One that is loading answers every heartbeat
+    /// as if its sender were a member, as Kafka does.
+    is_known: bool,
     /// What the leader assigns.
     to_assign: Vec<(String, Bytes)>,
     /// How many partitions there were when it joined as the leader.
@@ -36,6 +39,13 @@ impl Process {
     /// The same process, speaking the classic protocol: its member id is given to it.
     pub fn speaking_classic(self) -> Process {
         Process { member_id: String::new(), eager: Some(Eager::default()), ..self }
+    }
+
+    /// The broker is another.
+    pub(super) fn boot_eagerly(&mut self) {
+        if let Some(eager) = &mut self.eager {
+            eager.is_known = false;
+        }
     }
 
     /// Whether it does.
@@ -175,6 +185,7 @@ impl Member {
         self.change(|process, _| {
             if let Some(eager) = &mut process.eager {
                 eager.has_synced = true;
+                eager.is_known = true;
                 eager.to_assign.clear();
             }
         });
@@ -222,7 +233,8 @@ impl Member {
             Sense::Good if eager.led.is_some_and(|led| led != now) => {
                 self.change(|process, client| process.give_up(client));
             }
-            Sense::Good => self.heard_of(sent_ns),
+            Sense::Good if eager.is_known => self.heard_of(sent_ns),
+            Sense::Good => {}
             Sense::Unknown => {}
             Sense::Refused(code) => {
                 let commits =

@@ -30,7 +30,7 @@ fn the_others_go_on_as_a_classic_group_and_join_again() {
         (&*metadata.protocol_type, metadata.protocol.as_deref()),
         ("consumer", Some("range"))
     );
-    assert_eq!(metadata.leader.as_deref(), Some("a-01"));
+    assert_eq!(metadata.leader, None);
     assert_eq!(metadata.since_ms, Some(1_000_000 + mixed.now_ms));
     let assigned: Vec<_> =
         metadata.members.iter().map(|member| member.assignment.clone()).collect();
@@ -215,15 +215,23 @@ fn a_group_keeps_all_protocols_of_its_members() {
 }
 
 #[test]
-fn a_restart_finds_the_group_stable_with_what_its_members_were_to_have() {
-    let mut mixed = Mixed::settled();
-    assert_eq!(mixed.say(&beat_consumer("n", -1)), ok("-1 -"));
-    mixed.restart();
-    assert_eq!(mixed.state(), "classic Stable");
-    assert_eq!(mixed.sync_as("a-01", "a", 2), (NONE, "t1:0,1".to_owned()));
-    assert_eq!([mixed.beat("a-01", 2), mixed.beat("b-02", 2)], [NONE; 2]);
-    assert_eq!(mixed.timers.len(), 2);
-    assert_eq!(mixed.say(&join_consumer("n")), ok("3 t1:2,5"));
+fn a_restart_finds_what_the_members_were_to_have_and_lets_them_join_again() {
+    let restarted = || {
+        let mut mixed = Mixed::settled();
+        assert_eq!(mixed.say(&beat_consumer("n", -1)), ok("-1 -"));
+        mixed.restart();
+        assert_eq!(mixed.state(), "classic PreparingRebalance");
+        assert_eq!((mixed.timers.len(), mixed.timers[&TimerKey::Join]), (3, mixed.now_ms + 20_000));
+        assert_eq!(mixed.sync_as("a-01", "a", 2), (REBALANCE, String::new()));
+        assert_eq!([mixed.beat("a-01", 2), mixed.beat("b-02", 2)], [REBALANCE; 2]);
+        mixed
+    };
+    assert_eq!(restarted().say(&join_consumer("n")), ok("3 t1:2,5"));
+    let mut mixed = restarted();
+    let tickets = [mixed.join(static_join("a-01", "a")), mixed.join(static_join("b-02", "b"))];
+    let answers = tickets.map(|ticket| mixed.joined(ticket));
+    assert_eq!(answers.each_ref().map(|answer| (answer.error, answer.generation)), [(NONE, 3); 2]);
+    assert_eq!(answers[0].members.len(), 2, "what is nobody's is assigned anew");
 }
 
 #[test]

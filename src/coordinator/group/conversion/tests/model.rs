@@ -457,6 +457,35 @@ fn who_syncs_late_has_a_session_from_then_on() {
     ]);
 }
 
+/// The last member of the other protocol has left, and the restart forgets the rebalance.
+#[test]
+fn what_the_last_consumer_had_is_consumed_after_a_restart() {
+    play(&[
+        Step::Start(3, Speaks::Consumer, false),
+        Step::Start(4, Speaks::Eager, false),
+        Step::Act(4),
+        Step::Leave(3),
+        Step::Restart,
+    ]);
+}
+
+/// The same, and a static member that leads comes back by another process.
+#[test]
+fn what_the_last_consumer_had_is_consumed_if_a_static_member_comes_back() {
+    play(&[
+        Step::Start(2, Speaks::Consumer, false),
+        Step::Start(4, Speaks::Eager, true),
+        Step::Start(0, Speaks::Eager, false),
+        Step::Act(0),
+        Step::Leave(2),
+        Step::Act(0),
+        Step::Act(0),
+        Step::Leave(4),
+        Step::Start(4, Speaks::Eager, true),
+        Step::Restart,
+    ]);
+}
+
 /// Takes all steps, and lets the group settle.
 fn play(steps: &[Step]) {
     let mut play = Play { mixed: Mixed::new(), clients: vec![OUT; CLIENTS], lives: 0 };
