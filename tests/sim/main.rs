@@ -14,6 +14,7 @@ mod batches;
 mod caller;
 mod clients;
 mod compaction;
+mod compaction_transactions;
 mod faults;
 mod groups;
 mod life;
