@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    CreateTopicsRequest, FindCoordinatorRequest, MetadataRequest, RequestHeader, ResponseHeader,
-    TopicName,
+    CreateTopicsRequest, FindCoordinatorRequest, ListOffsetsRequest, MetadataRequest,
+    RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -85,8 +86,8 @@ impl Client {
                 .with_replication_factor(1),
         ]);
         self.ask(4, &create)?;
-        let ask = MetadataRequest::default()
-            .with_topics(Some(vec![MetadataRequestTopic::default().with_name(Some(name))]));
+        let asked = MetadataRequestTopic::default().with_name(Some(name.clone()));
+        let ask = MetadataRequest::default().with_topics(Some(vec![asked]));
         for _ in 0..100 {
             let metadata = self.ask(5, &ask)?;
             let Some(topic) = metadata.topics.first() else { continue };
@@ -100,7 +101,9 @@ impl Client {
                 leaders[index] = address(partition.leader_id.0);
             }
             if !leaders.is_empty() && leaders.iter().all(Option::is_some) {
-                return Ok(leaders.into_iter().flatten().collect());
+                let leaders: Vec<String> = leaders.into_iter().flatten().collect();
+                wait_until_they_lead(&name, &leaders)?;
+                return Ok(leaders);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -112,7 +115,7 @@ impl Client {
         let ask = FindCoordinatorRequest::default()
             .with_key(StrBytes::from_string(key.to_owned()))
             .with_key_type(kind as i8);
-        let found = self.ask(3, &ask)?;
+        let found = self.ask_loaded(3, &ask, |answer| answer.error_code)?;
         accept("FindCoordinator", found.error_code)?;
         Client::connect(&format!("{}:{}", found.host.as_str(), found.port))
     }
@@ -133,6 +136,30 @@ impl Client {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// A node of Apache Kafka is named as the leader of a new partition before it leads it.
+fn wait_until_they_lead(topic: &TopicName, leaders: &[String]) -> Result<(), Fault> {
+    let deadline = Instant::now() + LOADED_TIMEOUT;
+    for (partition, leader) in leaders.iter().enumerate() {
+        let index = partition as i32;
+        let partition = ListOffsetsPartition::default().with_partition_index(index);
+        let partition = partition.with_current_leader_epoch(-1).with_timestamp(-1);
+        let of =
+            ListOffsetsTopic::default().with_name(topic.clone()).with_partitions(vec![partition]);
+        let ask = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![of]);
+        let mut client = Client::connect(leader)?;
+        loop {
+            let answer = client.ask(4, &ask)?;
+            let first = answer.topics.first().and_then(|topic| topic.partitions.first());
+            match first.map(|partition| partition.error_code) {
+                Some(0) => break,
+                Some(code) if Instant::now() > deadline => accept("ListOffsets", code)?,
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is coordinated.
@@ -258,7 +285,7 @@ fn framed(body: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// The coordinator is being loaded, or its topic is new.
-const LOADING: std::ops::RangeInclusive<i16> = 14..=16;
+/// The coordinator is being loaded, its topic is new, or it ends the transaction before.
+const LOADING: &[i16] = &[14, 15, 16, 51];
 const LOADED_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

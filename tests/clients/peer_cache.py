@@ -2,7 +2,8 @@
 
 Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect and Streams among
 them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
-kafkajs (npm), programs over franz-go (go) and kcat from the system's packages (apt).
+kafkajs (npm), programs over franz-go, sarama and kafka-go (go), Flink with its Kafka connector
+(Maven) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -23,7 +24,13 @@ AIOKAFKA_VERSION = "0.14.0"
 KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
+FLINK_VERSION = "2.2.1"
+FLINK_KAFKA_VERSION = "5.0.0-2.2"
+# What Flink is made for.
+FLINK_SLF4J_VERSION = "1.7.36"
 FRANZ_GO_VERSION = "1.22.3"
+SARAMA_VERSION = "1.61.1"
+KAFKA_GO_VERSION = "0.4.51"
 
 
 def root():
@@ -45,16 +52,26 @@ def one_at_a_time(install):
     return locked
 
 
-@one_at_a_time
 def kafka_class_path():
     """Installs Apache Kafka if needed; the JVM class path of its jars."""
+    return jars(f"kafka-{KAFKA_VERSION}", POM)
+
+
+def flink_class_path():
+    """Installs Apache Flink with its Kafka connector if needed; the JVM class path of its jars."""
+    return jars(f"flink-{FLINK_VERSION}", FLINK_POM)
+
+
+@one_at_a_time
+def jars(name, pom):
+    """Installs what a list of dependencies asks for; the JVM class path."""
     # Each list of jars has a directory of its own: other checkouts may be running theirs.
-    stamp = hashlib.sha256(POM.encode()).hexdigest()
-    home = root() / f"kafka-{KAFKA_VERSION}-{stamp[:8]}"
+    stamp = hashlib.sha256(pom.encode()).hexdigest()
+    home = root() / f"{name}-{stamp[:8]}"
     libs = home / "libs"
     if install_needed(home, stamp):
         need("java")
-        (home / "pom.xml").write_text(POM)
+        (home / "pom.xml").write_text(pom)
         command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]
         step(need("mvn"), command[1:] + [f"-DoutputDirectory={libs}"], cwd=home)
         installed(home, stamp)
@@ -62,10 +79,12 @@ def kafka_class_path():
 
 
 @one_at_a_time
-def java_classes(class_path):
-    """Compiles the suite's Java sources against Kafka's jars; the directory of the classes. Each
-    state of the sources has a directory of its own: other checkouts may be running theirs."""
-    sources = sorted((pathlib.Path(__file__).resolve().parent / "programs").glob("*.java"))
+def java_classes(class_path, folder="."):
+    """Compiles the suite's Java sources, or those of a folder of them, against some jars; the
+    directory of the classes. Each state of the sources has a directory of its own: other
+    checkouts may be running theirs."""
+    programs = pathlib.Path(__file__).resolve().parent / "programs"
+    sources = sorted((programs / folder).glob("*.java"))
     newest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     home = root() / f"classes-{newest[:16]}"
     if install_needed(home, newest):
@@ -114,18 +133,33 @@ def node_with_kafkajs():
     return node, home
 
 
-@one_at_a_time
 def franz_program(source):
     """Builds a Go program over franz-go; the path of the binary."""
-    stamp = f"{FRANZ_GO_VERSION} {source.stem} " + hashlib.sha256(source.read_bytes()).hexdigest()
-    home = root() / f"franz-go-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
+    return go_program(source, "franz-go", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}")
+
+
+def sarama_program(source):
+    """Builds a Go program over sarama; the path of the binary."""
+    return go_program(source, "sarama", f"github.com/IBM/sarama@v{SARAMA_VERSION}")
+
+
+def kafka_go_program(source):
+    """Builds a Go program over kafka-go; the path of the binary."""
+    return go_program(source, "kafka-go", f"github.com/segmentio/kafka-go@v{KAFKA_GO_VERSION}")
+
+
+@one_at_a_time
+def go_program(source, name, module):
+    """Builds a Go program over a module; the path of the binary."""
+    stamp = f"{module} {source.stem} " + hashlib.sha256(source.read_bytes()).hexdigest()
+    home = root() / f"{name}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
     if install_needed(home, stamp):
         go = need("go")
         # The newer tool chain that a module may ask for cannot be had everywhere.
         quiet = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
         shutil.copy(source, home / "main.go")
         step(go, ["mod", "init", "program"], cwd=home, env=quiet)
-        step(go, ["get", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}"], cwd=home, env=quiet)
+        step(go, ["get", module], cwd=home, env=quiet)
         step(go, ["build", "-o", source.stem, "."], cwd=home, env=quiet)
         installed(home, stamp)
     return home / source.stem
@@ -201,6 +235,23 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
       <version>{SLF4J_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
       <version>{SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>flink-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-clients</artifactId>
+      <version>{FLINK_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-streaming-java</artifactId>
+      <version>{FLINK_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-base</artifactId>
+      <version>{FLINK_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-kafka</artifactId>
+      <version>{FLINK_KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{FLINK_SLF4J_VERSION}</version></dependency>
   </dependencies>
 </project>
 """

@@ -25,7 +25,12 @@ class RinglogPeer:
             self.command += ["--shards", str(shards)]
         if advertise is not None:
             self.command += ["--advertise", advertise]
-        for key, value in (properties or {}).items():
+        properties = dict(properties or {})
+        if port:
+            # Not the usual ones: another broker of the machine may take those while this one is
+            # away, and clients would then find themselves in its cluster.
+            properties["extra_port_first"] = str(processes.free_port())
+        for key, value in properties.items():
             self.command += ["--set", f"{key}={value}"]
         self.child = None
         self.bootstrap = None

@@ -1,0 +1,22 @@
+"""aiokafka: orders to bills in transactions, while processors and the broker are killed.
+
+Told in orders.py. Its offsets have no generation with them: a member that the group has thrown out
+for being slow could still commit, so that the group is more patient with them.
+"""
+
+import orders
+import peer_cache
+from bench import PROGRAMS
+
+
+def run(bench):
+    """One life."""
+    return orders.run(bench, {"classic": orders.Client(command, orders.PATIENT)})
+
+
+def command():
+    """A processor."""
+    return [peer_cache.python_with_aiokafka(), PROGRAMS / "aiokafka_processor.py"], None
+
+
+ASKS_FOR_A_COORDINATOR = True
