@@ -1,7 +1,7 @@
 """Where the real programs live, and how they get there.
 
-Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect and Streams among
-them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
+Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect,
+MirrorMaker and Streams among them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
 kafkajs (npm), programs over franz-go, sarama and kafka-go (go), Flink with its Kafka connector
 (Maven) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
@@ -224,6 +224,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-mirror</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
