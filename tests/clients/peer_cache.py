@@ -24,10 +24,12 @@ AIOKAFKA_VERSION = "0.14.0"
 KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
+# The last with StreamsEosTest in its jar.
+EOS_TEST_VERSION = "4.1.1"
 FLINK_VERSION = "2.2.1"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
-# What Flink is made for.
-FLINK_SLF4J_VERSION = "1.7.36"
+# What Flink and Kafka are made for.
+OLD_SLF4J_VERSION = "1.7.36"
 FRANZ_GO_VERSION = "1.22.3"
 SARAMA_VERSION = "1.61.1"
 KAFKA_GO_VERSION = "0.4.51"
@@ -55,6 +57,11 @@ def one_at_a_time(install):
 def kafka_class_path():
     """Installs Apache Kafka if needed; the JVM class path of its jars."""
     return jars(f"kafka-{KAFKA_VERSION}", POM)
+
+
+def eos_test_class_path():
+    """Installs Kafka Streams with its exactly-once test, if needed; the class path of the jars."""
+    return jars(f"streams-{EOS_TEST_VERSION}", EOS_TEST_POM)
 
 
 def flink_class_path():
@@ -253,7 +260,23 @@ FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion
     <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-kafka</artifactId>
       <version>{FLINK_KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-      <version>{FLINK_SLF4J_VERSION}</version></dependency>
+      <version>{OLD_SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+EOS_TEST_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>eos-test-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{EOS_TEST_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{EOS_TEST_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>
+      <version>{EOS_TEST_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{OLD_SLF4J_VERSION}</version></dependency>
   </dependencies>
 </project>
 """
