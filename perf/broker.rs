@@ -134,17 +134,23 @@ impl Drop for Broker {
 }
 
 /// A directory that goes when it is dropped.
-struct Scratch {
+pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    fn new(parent: &Path) -> Result<Scratch, Fault> {
+    /// A new one below `parent`.
+    pub fn new(parent: &Path) -> Result<Scratch, Fault> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("ringlog-perf-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Scratch { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 

@@ -112,7 +112,7 @@ impl Client {
         let ask = FindCoordinatorRequest::default()
             .with_key(StrBytes::from_string(key.to_owned()))
             .with_key_type(kind as i8);
-        let found = self.ask(3, &ask)?;
+        let found = self.ask_loaded(3, &ask, |answer| answer.error_code)?;
         accept("FindCoordinator", found.error_code)?;
         Client::connect(&format!("{}:{}", found.host.as_str(), found.port))
     }

@@ -318,7 +318,7 @@ fn transactions(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
         for &count in partitions {
             let floors = arguments.floors()?;
             let server = arguments.own.start(&[])?;
-            let found = txn::commits(&server, protocol, count, time)?;
+            let found = txn::commits(&server, protocol, (count, false), time)?;
             let (end_us, end_p99_us) = found.end_us();
             let next_us = found.until_next_us();
             let name = format!("{level}: commit over {count} partitions until the next may start");
@@ -422,13 +422,20 @@ fn ids(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
     let (count, starts) = if arguments.tiny { (100, 1) } else { (100_000, 3) };
     let found = recovery::id_starts(&arguments.own, count, starts)?;
     let name = format!("{count} transactional ids: what they add to a start until all are told");
-    let all = format!(
-        "ready after {:.0} ms, told after {:.0} ms; with one id {:.0} and {:.0} ms",
-        median(&found.with_ms),
-        median(&found.told_with_ms),
-        median(&found.without_ms),
-        median(&found.told_without_ms)
-    );
+    let ready = |starts| recovery::median_of(starts, |start| start.ready_ms);
+    let told = |starts| recovery::median_of(starts, |start| start.told_ms);
+    let cpu = |starts| recovery::median_of(starts, |start| start.told_cpu_ms);
+    let of = |starts| {
+        format!(
+            "ready after {:.0} ms, told after {:.0} ms and {:.0} ms of CPU time",
+            ready(starts),
+            told(starts),
+            cpu(starts)
+        )
+    };
+    let crash = found.after_crash.told_ms;
+    let (with, without) = (of(&found.with), of(&found.without));
+    let all = format!("{with}, after kill -9 {crash:.0} ms; with one id {without}");
     Ok(vec![
         Row::most(&name, "<= 1 s", found.added_seconds(), "s", 1.0),
         Row::told("the same, all", "-", all),

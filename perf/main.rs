@@ -11,17 +11,21 @@ use clap::{Parser, Subcommand};
 
 mod broker;
 mod calibrate;
+mod chart;
 mod checkpoint;
 mod client;
+mod compare;
 mod first_column;
 mod groups;
 mod idle;
+mod kafka;
 mod load;
 mod measure;
 mod metrics;
 mod producer;
 mod recovery;
 mod report;
+mod scenario;
 mod syscalls;
 mod target;
 mod txn;
@@ -50,6 +54,8 @@ enum Command {
     Run(Run),
     /// Take every figure of the first column of the targets, and say which are met
     FirstColumn(first_column::FirstColumnArguments),
+    /// Run scenarios on Ringlog and on Apache Kafka in turns, and write a report
+    Compare(compare::CompareArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,6 +93,7 @@ fn main() -> ExitCode {
         Command::Run(Run::Starts(arguments)) => recovery::run_starts(&arguments),
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

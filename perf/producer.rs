@@ -1,17 +1,22 @@
 //! One idempotent or transactional producer, by both protocols of transactions.
 //!
 //! Owns its identity, its sequences and its connections. With protocol 1 (TV1) partitions join by
-//! AddPartitionsToTxn and the epoch stays; with protocol 2 (TV2, KIP-890) they join by Produce and
-//! every EndTxn raises the epoch. Must never have a transaction in progress that it does not know.
+//! AddPartitionsToTxn, offsets by AddOffsetsToTxn, and the epoch stays; with protocol 2 (TV2,
+//! KIP-890) they join by Produce and TxnOffsetCommit, and every EndTxn raises the epoch. Must never
+//! have a transaction in progress that it does not know.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest, TopicName,
-    TransactionalId,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, GroupId,
+    InitProducerIdRequest, ProduceRequest, TopicName, TransactionalId, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 use ringlog::batch::{BatchBuilder, CompressionTarget};
@@ -48,6 +53,10 @@ impl Protocol {
     fn end_version(self) -> i16 {
         if self == Protocol::One { 4 } else { 5 }
     }
+
+    fn offset_commit_version(self) -> i16 {
+        if self == Protocol::One { 3 } else { 5 }
+    }
 }
 
 /// A producer and its connections.
@@ -63,6 +72,8 @@ pub struct Producer {
     first: Client,
     /// The other partitions, by leader.
     rest: Vec<(Client, Vec<i32>)>,
+    /// A group whose offsets it commits, and the group's coordinator.
+    group: Option<(GroupId, Client)>,
     value: Vec<u8>,
     records: usize,
 }
@@ -106,9 +117,17 @@ impl Producer {
             coordinator,
             first,
             rest,
+            group: None,
             value: vec![7; record_bytes],
             records,
         })
+    }
+
+    /// Gives it a group whose offsets it commits.
+    pub fn read_for(&mut self, group: &str) -> Result<(), Fault> {
+        let coordinator = self.coordinator.coordinator(Coordinator::Group, group)?;
+        self.group = Some((GroupId(StrBytes::from_string(group.to_owned())), coordinator));
+        Ok(())
     }
 
     /// The protocol that it follows.
@@ -119,11 +138,23 @@ impl Producer {
     /// Begins a transaction, as far as the coordinator has to know of it: by AddPartitionsToTxn for
     /// all partitions, or by the first Produce, to partition 0.
     pub fn begin(&mut self) -> Result<(), Fault> {
-        if self.protocol == Protocol::Two {
-            self.send_first()?;
-            self.receive_first()
-        } else {
-            self.join()
+        let deadline = Instant::now() + CONCURRENT_TIMEOUT;
+        loop {
+            let code = match self.protocol {
+                Protocol::Two => {
+                    self.send_first()?;
+                    produce_code(&mut self.first, self.protocol.produce_version())?
+                }
+                Protocol::One | Protocol::Idempotent => self.ask_to_join()?,
+            };
+            // Apache Kafka says so while it ends the transaction before; Ringlog waits itself.
+            if code != CONCURRENT_TRANSACTIONS || Instant::now() > deadline {
+                return accept("the first request of a transaction", code);
+            }
+            if self.protocol == Protocol::Two {
+                self.sequences[0] -= self.records as i32;
+            }
+            std::thread::sleep(CONCURRENT_PAUSE);
         }
     }
 
@@ -156,6 +187,40 @@ impl Producer {
         accept_produce(&mut self.first, self.protocol.produce_version())
     }
 
+    /// Puts an offset of its group into the transaction, if it has one.
+    pub fn commit_offset(&mut self) -> Result<(), Fault> {
+        let (Some(id), Some((group, at_group))) = (&self.id, &mut self.group) else {
+            return Ok(());
+        };
+        let (producer_id, epoch) = self.identity;
+        if self.protocol == Protocol::One {
+            let request = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(id.clone())
+                .with_producer_id(producer_id.0.into())
+                .with_producer_epoch(epoch.0)
+                .with_group_id(group.clone());
+            accept("AddOffsetsToTxn", self.coordinator.ask(3, &request)?.error_code)?;
+        }
+        let offset = TxnOffsetCommitRequestPartition::default().with_committed_offset(1);
+        let topic = TxnOffsetCommitRequestTopic::default()
+            .with_name(self.topic.clone())
+            .with_partitions(vec![offset]);
+        let request = TxnOffsetCommitRequest::default()
+            .with_transactional_id(id.clone())
+            .with_group_id(group.clone())
+            .with_producer_id(producer_id.0.into())
+            .with_producer_epoch(epoch.0)
+            .with_topics(vec![topic]);
+        let version = self.protocol.offset_commit_version();
+        let committed = at_group.ask_loaded(version, &request, |answer| {
+            answer.topics.first().map_or(0, |topic| topic.partitions[0].error_code)
+        })?;
+        for partition in committed.topics.iter().flat_map(|topic| &topic.partitions) {
+            accept("TxnOffsetCommit", partition.error_code)?;
+        }
+        Ok(())
+    }
+
     /// Commits.
     pub fn commit(&mut self) -> Result<(), Fault> {
         let Some(id) = self.id.clone() else { return Ok(()) };
@@ -178,8 +243,13 @@ impl Producer {
 
     /// Has all partitions join the transaction, where the protocol does not leave that to Produce.
     pub fn join(&mut self) -> Result<(), Fault> {
+        accept("AddPartitionsToTxn", self.ask_to_join()?)
+    }
+
+    /// The code of AddPartitionsToTxn for all partitions.
+    fn ask_to_join(&mut self) -> Result<i16, Fault> {
         let Some(id) = self.id.clone().filter(|_| self.protocol == Protocol::One) else {
-            return Ok(());
+            return Ok(0);
         };
         let (producer_id, epoch) = self.identity;
         let topic = AddPartitionsToTxnTopic::default()
@@ -191,12 +261,11 @@ impl Producer {
             .with_v3_and_below_producer_epoch(epoch.0)
             .with_v3_and_below_topics(vec![topic]);
         let added = self.coordinator.ask(3, &request)?;
-        for topic in added.results_by_topic_v3_and_below {
-            for partition in topic.results_by_partition {
-                accept("AddPartitionsToTxn", partition.partition_error_code)?;
-            }
-        }
-        Ok(())
+        let partitions = added.results_by_topic_v3_and_below.iter();
+        let mut codes = partitions
+            .flat_map(|topic| &topic.results_by_partition)
+            .map(|partition| partition.partition_error_code);
+        Ok(codes.find(|&code| code != 0).unwrap_or(0))
     }
 
     /// A request with the next batch of each of these partitions.
@@ -237,10 +306,18 @@ impl Producer {
 }
 
 fn accept_produce(client: &mut Client, version: i16) -> Result<(), Fault> {
-    for topic in client.answer::<ProduceRequest>(version)?.responses {
-        for partition in topic.partition_responses {
-            accept("Produce", partition.error_code)?;
-        }
-    }
-    Ok(())
+    accept("Produce", produce_code(client, version)?)
 }
+
+/// The code of an answer to Produce.
+fn produce_code(client: &mut Client, version: i16) -> Result<i16, Fault> {
+    let answer = client.answer::<ProduceRequest>(version)?;
+    let partitions = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
+    let mut codes = partitions.map(|partition| partition.error_code);
+    Ok(codes.find(|&code| code != 0).unwrap_or(0))
+}
+
+/// The transaction before has not ended everywhere.
+const CONCURRENT_TRANSACTIONS: i16 = 51;
+const CONCURRENT_PAUSE: Duration = Duration::from_millis(1);
+const CONCURRENT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -10,11 +10,11 @@ use clap::Args;
 use kafka_protocol::messages::{InitProducerIdRequest, ListTransactionsRequest, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 
-use super::broker::Broker;
+use super::broker::{Broker, Launch};
 use super::calibrate::load_average;
 use super::client::{Client, Coordinator, Fault, accept, frame_of};
 use super::load::{self, Load, Mode};
-use super::measure::median;
+use super::measure::{Usage, median};
 use super::metrics::CHECKPOINTS;
 use super::report::{Report, number};
 use super::target::{Own, Server};
@@ -105,10 +105,16 @@ pub fn run_starts(arguments: &StartsArguments) -> Result<(), Fault> {
     report.add("start_with_partitions_median_ms", number(median(&partitions_ms)));
     let ids = id_starts(&arguments.own, arguments.ids, arguments.starts)?;
     report.add("transactional_ids", arguments.ids);
-    report.add("start_without_ids_median_ms", number(median(&ids.without_ms)));
-    report.add("start_with_ids_median_ms", number(median(&ids.with_ms)));
-    report.add("ids_told_without_ids_median_ms", number(median(&ids.told_without_ms)));
-    report.add("ids_told_with_ids_median_ms", number(median(&ids.told_with_ms)));
+    for (name, starts) in [("without", &ids.without), ("with", &ids.with)] {
+        let mut add = |figure: &str, of: fn(&Start) -> f64| {
+            report.add(&figure.replace('*', name), number(median_of(starts, of)));
+        };
+        add("start_*_ids_median_ms", |start| start.ready_ms);
+        add("ids_told_*_ids_median_ms", |start| start.told_ms);
+        add("ids_told_*_ids_median_cpu_ms", |start| start.told_cpu_ms);
+    }
+    report.add("ids_told_after_crash_ms", number(ids.after_crash.told_ms));
+    report.add("ids_told_after_crash_cpu_ms", number(ids.after_crash.told_cpu_ms));
     report.print(arguments.json);
     Ok(())
 }
@@ -128,49 +134,70 @@ pub fn clean_starts(own: &Own, partitions: i32, starts: usize) -> Result<Vec<f64
     Ok(milliseconds)
 }
 
-/// Milliseconds of clean starts, until ready and until all ids are told.
-#[derive(Default)]
+/// One start, in milliseconds from its begin.
+#[derive(Clone, Copy)]
+pub struct Start {
+    pub ready_ms: f64,
+    /// Until all transactional ids are told.
+    pub told_ms: f64,
+    /// What the broker had used of the processor by then: a busy machine takes its time.
+    pub told_cpu_ms: f64,
+}
+
+/// Clean starts with one transactional id and with many, and that one after the broker was killed
+/// that had just made them.
 pub struct IdStarts {
-    pub without_ms: Vec<f64>,
-    pub told_without_ms: Vec<f64>,
-    pub with_ms: Vec<f64>,
-    pub told_with_ms: Vec<f64>,
+    pub without: Vec<Start>,
+    pub with: Vec<Start>,
+    pub after_crash: Start,
 }
 
 impl IdStarts {
     /// What the ids add until their coordinator tells them.
     pub fn added_seconds(&self) -> f64 {
-        (median(&self.told_with_ms) - median(&self.told_without_ms)) / 1e3
+        let of = |starts| median_of(starts, |start| start.told_ms);
+        (of(&self.with) - of(&self.without)) / 1e3
     }
+}
+
+/// Median of a figure of starts.
+pub fn median_of(starts: &[Start], figure: impl Fn(&Start) -> f64) -> f64 {
+    median(&starts.iter().map(figure).collect::<Vec<_>>())
 }
 
 /// Starts with one transactional id, and with many more.
 pub fn id_starts(own: &Own, ids: usize, starts: usize) -> Result<IdStarts, Fault> {
     let server = own.start(&[])?;
     make_ids(&server, 0..1)?;
-    let mut found = IdStarts::default();
-    let mut launch = server.into_broker()?.stop()?;
-    for round in 0..2 * starts {
-        if round == starts {
-            let server = own.server(Broker::start(launch)?);
-            make_ids(&server, 1..ids)?;
-            launch = server.into_broker()?.stop()?;
-        }
-        let known = if round < starts { 1 } else { ids };
-        let begun = Instant::now();
-        let broker = Broker::start(launch)?;
-        until_told(broker.address(), known)?;
-        let told_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let ready_ms = broker.start_up().as_secs_f64() * 1e3;
-        let (ready, told) = match round < starts {
-            true => (&mut found.without_ms, &mut found.told_without_ms),
-            false => (&mut found.with_ms, &mut found.told_with_ms),
-        };
-        ready.push(ready_ms);
-        told.push(told_ms);
+    let (without, launch) = clean_id_starts(server.into_broker()?.stop()?, 1, starts)?;
+    let server = own.server(Broker::start(launch)?);
+    make_ids(&server, 1..ids)?;
+    let (after_crash, broker) = start_until_told(server.into_broker()?.kill()?, ids)?;
+    let (with, _) = clean_id_starts(broker.stop()?, ids, starts)?;
+    Ok(IdStarts { without, with, after_crash })
+}
+
+fn clean_id_starts(
+    mut launch: Launch,
+    ids: usize,
+    starts: usize,
+) -> Result<(Vec<Start>, Launch), Fault> {
+    let mut all = Vec::new();
+    for _ in 0..starts {
+        let (start, broker) = start_until_told(launch, ids)?;
+        all.push(start);
         launch = broker.stop()?;
     }
-    Ok(found)
+    Ok((all, launch))
+}
+
+fn start_until_told(launch: Launch, ids: usize) -> Result<(Start, Broker), Fault> {
+    let begun = Instant::now();
+    let broker = Broker::start(launch)?;
+    until_told(broker.address(), ids)?;
+    let told_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let told_cpu_ms = Usage::of(broker.pid()).cpu_seconds * 1e3;
+    Ok((Start { ready_ms: broker.start_up().as_secs_f64() * 1e3, told_ms, told_cpu_ms }, broker))
 }
 
 /// Waits until the coordinators of one node tell of so many ids.

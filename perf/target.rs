@@ -114,6 +114,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// A broker of another kind, which somebody else starts and ends.
+    pub fn foreign(address: &str, pid: u32, core: usize) -> Server {
+        Server { address: address.to_owned(), pid, metrics: None, core, broker: None }
+    }
+
     /// What its process has used.
     pub fn usage(&self) -> Usage {
         Usage::of(self.pid)

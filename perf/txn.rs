@@ -28,6 +28,9 @@ pub struct TxnArguments {
     /// Partitions of a transaction, one run for each
     #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000")]
     partitions: Vec<i32>,
+    /// Commit an offset of a group in every transaction, too
+    #[arg(long)]
+    offsets: bool,
     /// Length of each run
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -64,6 +67,8 @@ pub struct Commits {
     pub first: Histogram<u64>,
     /// From sending EndTxn until the first request of the next transaction is answered.
     pub end_and_first: Histogram<u64>,
+    /// Putting an offset into the transaction, where that is done.
+    pub offsets: Histogram<u64>,
 }
 
 impl Commits {
@@ -102,10 +107,11 @@ pub fn run(arguments: &TxnArguments) -> Result<(), Fault> {
         }
         for &partitions in &arguments.partitions {
             let before = server.usage();
-            let found = commits(&server, protocol, partitions, time)?;
+            let place = (partitions, arguments.offsets);
+            let found = commits(&server, protocol, place, time)?;
             let cpu_us = server.usage().since(&before).cpu_seconds * 1e6;
             let (p50, p99) = found.end_us();
-            report.row(figures([
+            let mut row = figures([
                 ("protocol", number_of.into()),
                 ("partitions", partitions.into()),
                 ("commits", found.end_txn.len().into()),
@@ -113,18 +119,22 @@ pub fn run(arguments: &TxnArguments) -> Result<(), Fault> {
                 ("end_txn_p99_us", number(p99)),
                 ("until_next_p50_us", number(found.until_next_us())),
                 ("broker_cpu_us_per_transaction", number(cpu_us / found.transactions)),
-            ]));
+            ]);
+            if arguments.offsets {
+                row.extend(figures([("offsets_p50_us", number(us(&found.offsets, 0.5)))]));
+            }
+            report.row(row);
         }
     }
     report.print(arguments.json);
     Ok(())
 }
 
-/// Commits over so many partitions for this long.
+/// Commits over so many partitions for this long, with offsets if so wished.
 pub fn commits(
     server: &Server,
     protocol: Protocol,
-    partitions: i32,
+    (partitions, offsets): (i32, bool),
     time: Duration,
 ) -> Result<Commits, Fault> {
     let (address, core) = (server.address.clone(), server.core);
@@ -133,6 +143,9 @@ pub fn commits(
         let name = format!("commits-{partitions}");
         let place = (name.as_str(), partitions);
         let mut producer = Producer::new(&address, place, (protocol, &name), (1, RECORD_BYTES))?;
+        if offsets {
+            producer.read_for("commits")?;
+        }
         commit_over_and_over(&mut producer, time)
     };
     std::thread::spawn(run).join().map_err(|_| "the producer's thread failed")?
@@ -144,12 +157,16 @@ fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commi
         end_txn: Histogram::new(3)?,
         first: Histogram::new(3)?,
         end_and_first: Histogram::new(3)?,
+        offsets: Histogram::new(3)?,
     };
     let begun = Instant::now();
     let mut round: u32 = 0;
     producer.begin()?;
     while begun.elapsed() < time || round < ROUNDS_MIN {
         producer.produce_rest()?;
+        let committing = Instant::now();
+        producer.commit_offset()?;
+        let committed = committing.elapsed();
         let ending = Instant::now();
         producer.commit()?;
         let ended = ending.elapsed();
@@ -162,6 +179,7 @@ fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commi
         producer.begin()?;
         if round >= ROUNDS_WARM_UP {
             found.end_txn.record(ended.as_nanos() as u64)?;
+            found.offsets.record(committed.as_nanos() as u64)?;
             if apart {
                 found.first.record(first.elapsed().as_nanos() as u64)?;
             } else {

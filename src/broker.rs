@@ -27,7 +27,7 @@ use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::io::{Disk, Runtime, process};
 use crate::journal::manifest;
-use crate::limits::{DRAIN_MS, SMALL_PAGES_BELOW_BYTES};
+use crate::limits::{DRAIN_MS, SMALL_MEMORY_BELOW_BYTES};
 use crate::metadata::Image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
@@ -57,8 +57,9 @@ impl BrokerError {
 /// A problem at the start, or a shard that failed.
 pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     let config = Arc::new(config);
-    if config.memory_bytes < SMALL_PAGES_BELOW_BYTES {
+    if config.memory_bytes < SMALL_MEMORY_BELOW_BYTES {
         process::take_small_pages();
+        process::keep_no_freed_memory();
     }
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;
@@ -106,9 +107,7 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
 async fn prepare(config: Arc<BrokerConfig>, data_dir: PathBuf) -> Result<Started, BrokerError> {
     let disk = open_disk(&data_dir)?;
     let runtime = GlommioRuntime::new();
-    let kernel_boot_id =
-        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    build::prepare(&disk, &runtime, &config, &data_dir, kernel_boot_id.trim())
+    build::prepare(&disk, &runtime, &config, &data_dir, &process::kernel_boot_id())
         .await
         .map_err(BrokerError)
 }

@@ -110,7 +110,7 @@
 //! - `futures-lite`: the first of two futures, and tests.
 //! - `signal-hook`: SIGTERM and SIGINT as events.
 //! - `regex`: patterns of transactional ids, in linear time and bounded space.
-//! - `mimalloc`: the allocator of the binary; memory is freed where it was taken.
+//! - `mimalloc`, `libmimalloc-sys`: the binary's allocator; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `sha2`, `hmac`: what is kept of a SCRAM password.
 //! - `bolero`: tests only: fuzz targets that run in `cargo test`.

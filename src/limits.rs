@@ -176,9 +176,9 @@ pub const PROCESS_MEMORY_BYTES: u64 = 24 * 1024 * 1024;
 /// Most of a shard's memory that inflating gets: the largest zstd window and what is around it.
 pub const INFLATION_MEMORY_BYTES_MAX: u64 = 168 * 1024 * 1024;
 
-/// Memory of the broker below which it is taken in small pages: large ones, taken for a few bytes
-/// each, would make up much of it.
-pub const SMALL_PAGES_BELOW_BYTES: u64 = 1024 * 1024 * 1024;
+/// Memory of the broker below which it is taken in small pages, and given back as soon as it is
+/// free: large ones, taken for a few bytes each, and free ones would make up much of it.
+pub const SMALL_MEMORY_BELOW_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Largest zstd window a batch may ask for, if there is memory: what Kafka's own decoder accepts,
 /// 128 MiB.
@@ -191,6 +191,9 @@ pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;
 /// Bytes one socket read asks for when nothing is known about what comes; also the most that is
 /// reserved on the word of a length prefix alone.
 pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
+
+/// Room that the buffer of a large frame gets at a time, as a multiple of what has arrived of it.
+pub const FRAME_ROOM_FACTOR: usize = 4;
 
 /// Most partitions, topics and the like in one request that carries no configuration: bounds what
 /// decoding may allocate (at most 112 bytes each) well below the frame limit.

@@ -128,6 +128,18 @@ fn transactions_are_measured_by_both_protocols() {
 }
 
 #[test]
+fn offsets_are_committed_in_transactions_of_both_protocols() {
+    let words = ["txn", "--offsets", "--seconds", "1", "--partitions", "2", "--pairs", "0"];
+    let measured = run(&words);
+    let rows = rows(&measured);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let names = ["commits", "end_txn_p50_us", "offsets_p50_us"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+    }
+}
+
+#[test]
 fn a_group_rebalances_and_its_heartbeats_write_nothing() {
     let words = ["groups", "--seconds", "1", "--members", "3,6", "--rebalances", "2"];
     let measured = run(&words);
@@ -166,6 +178,8 @@ fn starts_are_measured_with_partitions_and_with_ids() {
         "start_with_ids_median_ms",
         "ids_told_without_ids_median_ms",
         "ids_told_with_ids_median_ms",
+        "ids_told_with_ids_median_cpu_ms",
+        "ids_told_after_crash_ms",
     ];
     assert!(numbers(&started, &names).iter().all(|figure| *figure > 0.0), "{started}");
 }
@@ -197,4 +211,41 @@ fn the_first_column_is_written_item_by_item() {
     assert!(!table.contains("not measured"), "{table}");
     let rows = std::fs::read_to_string(output_dir.path().join("first-column.json")).expect("rows");
     assert!(parse(&rows).as_array().is_some_and(|rows| rows.len() == 3), "{rows}");
+}
+
+#[test]
+fn compare_writes_a_report_of_every_scenario() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let output_directory = directory.path().to_str().expect("text");
+    let words = ["compare", "--without-kafka", "--rounds", "2", "--seconds", "1"];
+    let more = ["--warm-up-seconds", "0", "--first-warm-up-seconds", "0", "--output"];
+    let chosen = ["--scenario", "one-by-one", "--scenario", "commit-10"];
+    let all: Vec<&str> = words
+        .iter()
+        .chain(&more)
+        .chain(&[output_directory])
+        .chain(&chosen)
+        .chain(BROKER)
+        .copied()
+        .collect();
+    let table = output(&all);
+    let read = |name: &str| {
+        std::fs::read_to_string(directory.path().join(name))
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+    };
+    assert_eq!(table, read("compare.md"));
+    assert_eq!(table.matches("| Ringlog, power-loss | ").count(), 2, "{table}");
+    let report = parse(&read("compare.json"));
+    numbers(&report["floors"], FLOORS);
+    let scenarios = report["scenarios"].as_array().expect("scenarios");
+    let names: Vec<_> = scenarios.iter().map(|scenario| scenario["name"].clone()).collect();
+    assert_eq!(names, ["one-by-one", "commit-10"].map(Value::from));
+    for scenario in scenarios {
+        for broker in scenario["brokers"].as_array().expect("brokers") {
+            let p50 = broker["figures"]["p50_us"].as_array().expect("a spread");
+            let p50: Vec<f64> = p50.iter().map(|us| us.as_f64().expect("a number")).collect();
+            assert!(p50[1] > 0.0 && p50[1] <= p50[0] && p50[0] <= p50[2], "{broker}");
+        }
+    }
+    assert_eq!(read("compare.html").matches("<polyline").count(), 4);
 }

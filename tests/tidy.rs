@@ -505,7 +505,8 @@ const REACHED: &[(&str, Reached)] = &[
     ("REQUEST_ELEMENT_BYTES", Reached::By("elements_tags_and_lengths_of_a_request")),
     ("PROCESS_MEMORY_BYTES", Reached::By(IDLE)),
     ("INFLATION_MEMORY_BYTES_MAX", Reached::By("with_memory_the_largest_window_is_taken")),
-    ("SMALL_PAGES_BELOW_BYTES", Reached::By(IDLE)),
+    ("SMALL_MEMORY_BELOW_BYTES", Reached::By(IDLE)),
+    ("FRAME_ROOM_FACTOR", Reached::By("a_large_frame_grows_in_few_steps_to_its_own_size")),
 ];
 
 /// Whether a bound is reached.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use kafka_protocol::messages::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use kafka_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
+use smallvec::SmallVec;
 
 use super::Response;
 use super::join_group::{host_of, shared, told};
@@ -39,9 +40,9 @@ pub async fn handle(
     shard: Rc<Shard>,
     connection: Rc<Connection>,
     header: RequestHeader,
-    request: ConsumerGroupHeartbeatRequest,
+    request: Box<ConsumerGroupHeartbeatRequest>,
 ) -> Response {
-    let mut beat = heartbeat(&connection, &header, request);
+    let mut beat = heartbeat(&connection, &header, *request);
     let checked = check(&shard, &beat, header.api_version);
     let outcome = match checked {
         Err(refused) => Err(refused),
@@ -67,8 +68,8 @@ fn check(shard: &Shard, beat: &Heartbeat, version: i16) -> Result<(), Refusal> {
     if !config.group_coordinator_rebalance_protocols.iter().any(|name| name == "consumer") {
         return Err(without_words(ErrorCode::UnsupportedVersion));
     }
-    let assignors: Vec<Assignor> =
-        config.group_consumer_assignors.iter().filter_map(|name| Assignor::of(name)).collect();
+    let names = config.group_consumer_assignors.iter();
+    let assignors: SmallVec<[Assignor; 2]> = names.filter_map(|name| Assignor::of(name)).collect();
     beat.check(version, &assignors)
 }
 

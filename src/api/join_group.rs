@@ -43,13 +43,13 @@ pub async fn handle(
     shard: Rc<Shard>,
     connection: Rc<Connection>,
     header: RequestHeader,
-    request: JoinGroupRequest,
+    request: Box<JoinGroupRequest>,
 ) -> Response {
     let version = header.api_version;
     let answer = if request.group_id.is_empty() {
         JoinAnswer::failed(ErrorCode::InvalidGroupId, shared(&request.member_id))
     } else {
-        let join = join_of(&shard, &connection, &header, request);
+        let join = join_of(&shard, &connection, &header, *request);
         match members::ask(&shard, &connection, MemberRequest::Join(Box::new(join))).await {
             None => return Response::Close,
             Some(Ok(Answer::Join(answer))) => *answer,

@@ -299,191 +299,97 @@ pub async fn handle(
     Ok(start(Rc::clone(shard), Rc::clone(connection), header, request).await)
 }
 
-async fn start(
-    shard: Rc<Shard>,
-    connection: Rc<Connection>,
-    header: RequestHeader,
-    request: Request,
-) -> Answer {
-    match request {
-        Request::Produce(request) => produce::handle(&shard, header, request).await,
-        Request::Fetch(request) => later(fetch::handle(shard, connection, header, request)),
-        Request::ListOffsets(request) => later(list_offsets::handle(shard, header, request)),
-        Request::OffsetForLeaderEpoch(request) => {
-            later(offset_for_leader_epoch::handle(shard, header, request))
+/// Makes `start` out of the table of all requests, which the compiler holds against [`Request`].
+macro_rules! started {
+    ($($request:ident => $when:ident $api:ident,)+) => {
+        async fn start(
+            shard: Rc<Shard>,
+            connection: Rc<Connection>,
+            header: RequestHeader,
+            request: Request,
+        ) -> Answer {
+            match request {
+                $(Request::$request(request) => {
+                    answer!($when $api, shard, connection, header, request)
+                })+
+            }
         }
-        Request::Metadata(request) => later(metadata::handle(shard, header, request)),
-        Request::OffsetCommit(request) => later(offset_commit::handle(shard, header, request)),
-        Request::OffsetFetch(request) => later(offset_fetch::handle(shard, header, request)),
-        Request::TxnOffsetCommit(request) => {
-            later(txn_offset_commit::handle(shard, header, request))
-        }
-        Request::OffsetDelete(request) => later(offset_delete::handle(shard, header, request)),
-        Request::FindCoordinator(_)
-        | Request::JoinGroup(_)
-        | Request::Heartbeat(_)
-        | Request::LeaveGroup(_)
-        | Request::SyncGroup(_)
-        | Request::DescribeGroups(_)
-        | Request::ListGroups(_)
-        | Request::DeleteGroups(_)
-        | Request::ConsumerGroupHeartbeat(_)
-        | Request::ConsumerGroupDescribe(_) => group(shard, connection, header, request),
-        Request::CreateTopics(request) => later(create_topics::handle(shard, header, request)),
-        Request::CreatePartitions(request) => {
-            later(create_partitions::handle(shard, header, request))
-        }
-        Request::DeleteTopics(request) => later(delete_topics::handle(shard, header, request)),
-        Request::DeleteRecords(request) => later(delete_records::handle(shard, header, request)),
-        Request::InitProducerId(request) => {
-            later(init_producer_id::handle(shard, connection, header, request))
-        }
-        Request::AddPartitionsToTxn(request) => {
-            later(add_partitions_to_txn::handle(shard, connection, header, request))
-        }
-        Request::AddOffsetsToTxn(request) => {
-            later(add_offsets_to_txn::handle(shard, connection, header, request))
-        }
-        Request::EndTxn(request) => later(end_txn::handle(shard, connection, header, request)),
-        Request::DescribeTransactions(request) => {
-            later(describe_transactions::handle(shard, connection, header, request))
-        }
-        Request::ListTransactions(request) => {
-            later(list_transactions::handle(shard, header, request))
-        }
-        Request::WriteTxnMarkers(request) => {
-            later(write_txn_markers::handle(shard, header, request))
-        }
-        Request::DescribeProducers(request) => {
-            later(describe_producers::handle(shard, header, request))
-        }
-        Request::ApiVersions(request) => {
-            Answer::Now(api_versions::handle(&shard, &header, &request))
-        }
-        Request::DescribeConfigs(request) => {
-            Answer::Now(describe_configs::handle(&shard, &header, &request))
-        }
-        Request::DescribeCluster(request) => {
-            Answer::Now(describe_cluster::handle(&shard, &header, &request))
-        }
-        request => administer(&shard, header, request),
-    }
+    };
 }
 
-/// Starts a request about a group and its members.
-fn group(
-    shard: Rc<Shard>,
-    connection: Rc<Connection>,
-    header: RequestHeader,
-    request: Request,
-) -> Answer {
-    match request {
-        Request::FindCoordinator(request) => {
-            later(find_coordinator::handle(shard, header, request))
-        }
-        Request::JoinGroup(request) => {
-            later(join_group::handle(shard, connection, header, *request))
-        }
-        Request::Heartbeat(request) => later(heartbeat::handle(shard, connection, header, request)),
-        Request::LeaveGroup(request) => {
-            later(leave_group::handle(shard, connection, header, request))
-        }
-        Request::SyncGroup(request) => {
-            later(sync_group::handle(shard, connection, header, *request))
-        }
-        Request::DescribeGroups(request) => later(describe_groups::handle(shard, header, request)),
-        Request::ListGroups(request) => later(list_groups::handle(shard, header, request)),
-        Request::DeleteGroups(request) => later(delete_groups::handle(shard, header, request)),
-        Request::ConsumerGroupHeartbeat(request) => {
-            later(consumer_group_heartbeat::handle(shard, connection, header, *request))
-        }
-        Request::ConsumerGroupDescribe(request) => {
-            later(consumer_group_describe::handle(shard, header, request))
-        }
-        _ => unreachable!("a request of another kind is started by `start`"),
-    }
+/// How a handler is called: for a response at once, one that comes later, one that comes later and
+/// is not wanted any more if the connection closes, or by itself in the order of requests.
+macro_rules! answer {
+    (now $api:ident, $shard:ident, $connection:ident, $header:ident, $request:ident) => {
+        Answer::Now($api::handle(&$shard, &$header, &$request))
+    };
+    (later $api:ident, $shard:ident, $connection:ident, $header:ident, $request:ident) => {
+        Answer::Later(Box::pin($api::handle($shard, $header, $request)))
+    };
+    (while_open $api:ident, $shard:ident, $connection:ident, $header:ident, $request:ident) => {
+        Answer::Later(Box::pin($api::handle($shard, $connection, $header, $request)))
+    };
+    (in_order $api:ident, $shard:ident, $connection:ident, $header:ident, $request:ident) => {
+        $api::handle(&$shard, $header, $request).await
+    };
 }
 
-/// A response that comes later.
-fn later(response: impl Future<Output = Response> + 'static) -> Answer {
-    Answer::Later(Box::pin(response))
-}
-
-/// Starts a request about the cluster and how it is configured.
-fn administer(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
-    match request {
-        Request::AlterConfigs(request) => {
-            Answer::Later(Box::pin(alter_configs::handle(Rc::clone(shard), header, request)))
-        }
-        Request::IncrementalAlterConfigs(request) => Answer::Later(Box::pin(
-            incremental_alter_configs::handle(Rc::clone(shard), header, request),
-        )),
-        Request::ListConfigResources(request) => {
-            Answer::Now(list_config_resources::handle(shard, &header, &request))
-        }
-        Request::AlterReplicaLogDirs(request) => {
-            Answer::Now(alter_replica_log_dirs::handle(shard, &header, &request))
-        }
-        Request::DescribeLogDirs(request) => {
-            Answer::Later(Box::pin(describe_log_dirs::handle(Rc::clone(shard), header, request)))
-        }
-        Request::ElectLeaders(request) => {
-            Answer::Now(elect_leaders::handle(shard, &header, &request))
-        }
-        Request::AlterPartitionReassignments(request) => {
-            Answer::Now(alter_partition_reassignments::handle(shard, &header, &request))
-        }
-        Request::ListPartitionReassignments(request) => {
-            Answer::Now(list_partition_reassignments::handle(shard, &header, &request))
-        }
-        Request::DescribeQuorum(request) => {
-            Answer::Now(describe_quorum::handle(shard, &header, &request))
-        }
-        Request::UpdateFeatures(request) => {
-            Answer::Now(update_features::handle(shard, &header, &request))
-        }
-        Request::UnregisterBroker(request) => {
-            Answer::Now(unregister_broker::handle(shard, &header, &request))
-        }
-        Request::DescribeTopicPartitions(request) => {
-            Answer::Now(describe_topic_partitions::handle(shard, &header, &request))
-        }
-        request => secure(shard, header, request),
-    }
-}
-
-/// Starts a request about who may do what, and how much of it.
-fn secure(shard: &Rc<Shard>, header: RequestHeader, request: Request) -> Answer {
-    match request {
-        Request::DescribeAcls(request) => {
-            Answer::Now(describe_acls::handle(shard, &header, &request))
-        }
-        Request::CreateAcls(request) => Answer::Now(create_acls::handle(shard, &header, &request)),
-        Request::DeleteAcls(request) => Answer::Now(delete_acls::handle(shard, &header, &request)),
-        Request::CreateDelegationToken(request) => {
-            Answer::Now(create_delegation_token::handle(shard, &header, &request))
-        }
-        Request::RenewDelegationToken(request) => {
-            Answer::Now(renew_delegation_token::handle(shard, &header, &request))
-        }
-        Request::ExpireDelegationToken(request) => {
-            Answer::Now(expire_delegation_token::handle(shard, &header, &request))
-        }
-        Request::DescribeDelegationToken(request) => {
-            Answer::Now(describe_delegation_token::handle(shard, &header, &request))
-        }
-        Request::DescribeClientQuotas(request) => {
-            Answer::Now(describe_client_quotas::handle(shard, &header, &request))
-        }
-        Request::AlterClientQuotas(request) => {
-            Answer::Later(Box::pin(alter_client_quotas::handle(Rc::clone(shard), header, request)))
-        }
-        Request::DescribeUserScramCredentials(request) => {
-            Answer::Now(describe_user_scram_credentials::handle(shard, &header, &request))
-        }
-        Request::AlterUserScramCredentials(request) => Answer::Later(Box::pin(
-            alter_user_scram_credentials::handle(Rc::clone(shard), header, request),
-        )),
-        _ => unreachable!("a request of another kind is started by `handle`"),
-    }
+started! {
+    Produce => in_order produce,
+    Fetch => while_open fetch,
+    ListOffsets => later list_offsets,
+    Metadata => later metadata,
+    OffsetCommit => later offset_commit,
+    OffsetFetch => later offset_fetch,
+    FindCoordinator => later find_coordinator,
+    JoinGroup => while_open join_group,
+    Heartbeat => while_open heartbeat,
+    LeaveGroup => while_open leave_group,
+    SyncGroup => while_open sync_group,
+    DescribeGroups => later describe_groups,
+    ListGroups => later list_groups,
+    ApiVersions => now api_versions,
+    CreateTopics => later create_topics,
+    DeleteTopics => later delete_topics,
+    DeleteRecords => later delete_records,
+    InitProducerId => while_open init_producer_id,
+    OffsetForLeaderEpoch => later offset_for_leader_epoch,
+    AddPartitionsToTxn => while_open add_partitions_to_txn,
+    AddOffsetsToTxn => while_open add_offsets_to_txn,
+    EndTxn => while_open end_txn,
+    WriteTxnMarkers => later write_txn_markers,
+    TxnOffsetCommit => later txn_offset_commit,
+    DescribeAcls => now describe_acls,
+    CreateAcls => now create_acls,
+    DeleteAcls => now delete_acls,
+    DescribeConfigs => now describe_configs,
+    AlterConfigs => later alter_configs,
+    AlterReplicaLogDirs => now alter_replica_log_dirs,
+    DescribeLogDirs => later describe_log_dirs,
+    CreatePartitions => later create_partitions,
+    CreateDelegationToken => now create_delegation_token,
+    RenewDelegationToken => now renew_delegation_token,
+    ExpireDelegationToken => now expire_delegation_token,
+    DescribeDelegationToken => now describe_delegation_token,
+    DeleteGroups => later delete_groups,
+    ConsumerGroupHeartbeat => while_open consumer_group_heartbeat,
+    ConsumerGroupDescribe => later consumer_group_describe,
+    ElectLeaders => now elect_leaders,
+    IncrementalAlterConfigs => later incremental_alter_configs,
+    AlterPartitionReassignments => now alter_partition_reassignments,
+    ListPartitionReassignments => now list_partition_reassignments,
+    OffsetDelete => later offset_delete,
+    DescribeClientQuotas => now describe_client_quotas,
+    AlterClientQuotas => later alter_client_quotas,
+    DescribeUserScramCredentials => now describe_user_scram_credentials,
+    AlterUserScramCredentials => later alter_user_scram_credentials,
+    DescribeQuorum => now describe_quorum,
+    UpdateFeatures => now update_features,
+    DescribeCluster => now describe_cluster,
+    DescribeProducers => later describe_producers,
+    UnregisterBroker => now unregister_broker,
+    DescribeTransactions => while_open describe_transactions,
+    ListTransactions => later list_transactions,
+    ListConfigResources => now list_config_resources,
+    DescribeTopicPartitions => now describe_topic_partitions,
 }

@@ -31,7 +31,7 @@ pub async fn handle(
     shard: Rc<Shard>,
     connection: Rc<Connection>,
     header: RequestHeader,
-    request: SyncGroupRequest,
+    request: Box<SyncGroupRequest>,
 ) -> Response {
     let version = header.api_version;
     let has_protocol = request.protocol_type.is_some() && request.protocol_name.is_some();

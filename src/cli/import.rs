@@ -18,6 +18,7 @@ use crate::io::clock;
 use crate::io::executor::run_here;
 use crate::io::file::GlommioDisk;
 use crate::io::lock::{DirectoryLock, KafkaLock, LOCK_FILE};
+use crate::io::process;
 use crate::tools::import::{Report, Request, import};
 
 use super::args::ImportArguments;
@@ -43,13 +44,12 @@ pub fn run(arguments: &ImportArguments, out: &mut dyn Write) -> Result<(), Strin
     let temporary = temporary(target)?;
     let lock = DirectoryLock::acquire(&temporary).map_err(|held| held.to_string())?;
     clear(&temporary).map_err(|error| failed(&temporary, &error))?;
-    let kernel_boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let request = Request {
         sources: &sources,
         target: &temporary,
         shards: config.shards.max(1),
         broker: Arc::clone(&config),
-        kernel_boot_id: kernel_boot_id.trim().to_owned(),
+        kernel_boot_id: process::kernel_boot_id(),
         now_ms: clock::wall_ms(),
     };
     let imported = run_here(async {

@@ -13,6 +13,7 @@ use crate::io::buffers::Home;
 use crate::io::executor::run_here;
 use crate::io::file::GlommioDisk;
 use crate::io::lock::DirectoryLock;
+use crate::io::process;
 use crate::journal::manifest;
 use crate::tools::dump::{DumpError, dump};
 use crate::tools::verify::verify;
@@ -81,8 +82,8 @@ async fn verify_directory(
     data_dir: &Path,
     out: &mut dyn Write,
 ) -> Result<bool, String> {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let findings = verify(disk, data_dir, boot_id.trim()).await.map_err(|e| e.to_string())?;
+    let findings =
+        verify(disk, data_dir, &process::kernel_boot_id()).await.map_err(|e| e.to_string())?;
     let problems = findings.iter().filter(|finding| finding.is_problem).count();
     for finding in &findings {
         let _ = writeln!(out, "{}", finding.text);

@@ -213,7 +213,10 @@ impl PartitionRecovery {
         let nothing_synced = row.synced_end == Offset(0);
         for ((base, kind), length) in &files.files {
             let path = files.path.join(kind.name(*base));
+            // The empty segment of a log of which nothing is left, for Kafka's tools.
+            let is_empty_end = *length == 0 && *base == row.synced_end && *base > row.segment_base;
             let keep = match kind {
+                _ if is_empty_end => Some(0),
                 SegmentFile::Snapshot => (*base <= row.synced_end).then_some(*length),
                 _ if nothing_synced || *base > row.segment_base => None,
                 _ if *base < row.segment_base => Some(*length),
@@ -326,6 +329,12 @@ impl PartitionRecovery {
             }
             let path = files.path.join(SegmentFile::Log.name(base));
             let (bytes, end) = scan_segment(disk, &path, base, length, &mut self.epochs).await?;
+            if bytes == 0 {
+                // The next batch gets this offset, and a segment of this name.
+                self.remove_segment(disk, files, base).await?;
+                (next, whole) = (Some(next.unwrap_or(base)), length == 0 && whole);
+                continue;
+            }
             if bytes < length {
                 let mode = OpenMode { write: true, ..OpenMode::default() };
                 let file = disk.open(&path, mode).await?;
@@ -581,7 +590,9 @@ impl PartitionRecovery {
         let done = self.offline.is_none() && self.stranded_applied;
         row.offline = self.offline.map(|reason| OfflineRow { reason, stranded_bytes });
         let has_directory = self.directory.is_some();
-        let partition = RecoveredPartition { row, segments: self.segments, has_directory };
+        let has_kafka_files = has_directory && self.rules.stopped_cleanly;
+        let segments = self.segments;
+        let partition = RecoveredPartition { row, segments, has_directory, has_kafka_files };
         let mut done_with = self.unlinked;
         done_with.extend(done.then_some(path));
         Ok(Outcome { partition, notes: self.notes, done_with })

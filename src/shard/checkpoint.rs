@@ -15,7 +15,7 @@ use std::rc::Rc;
 use super::Shard;
 use super::event::Event;
 use super::partition::{Availability, Partition};
-use super::write_behind;
+use super::{kafka_files, write_behind};
 use crate::ids::{JournalSequence, Offset};
 use crate::io::Monotonic;
 use crate::journal::image::{Image, OfflineRow, PartitionRow};
@@ -154,7 +154,8 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     // (2)
     for partition in shard.partitions() {
         // An earlier checkpoint has left files as they are while they are written to.
-        let unfinished = clean && partition.segments.borrow().active.is_some();
+        let is_open = partition.segments.borrow().active.is_some();
+        let unfinished = clean && (is_open || kafka_files::are_due(&partition));
         if unfinished || partition.dirty.get() || !partition.log.borrow().tail().is_empty() {
             capture(shard, &partition, clean).await?;
         }
@@ -233,7 +234,15 @@ async fn write_companions(
     partition: &Rc<Partition>,
     clean: bool,
 ) -> io::Result<()> {
-    if partition.segments.borrow().active.is_none() || !partition.is_online() {
+    if !partition.is_online() {
+        return Ok(());
+    }
+    if partition.segments.borrow().active.is_none() {
+        // The segments of earlier boots are as they should be.
+        if clean && partition.directory_made.get() {
+            kafka_files::leave_empty_segment(shard, partition).await;
+            kafka_files::write(shard, partition).await?;
+        }
         return Ok(());
     }
     // The largest timestamp so far must not be lost with what the index does not cover yet.
@@ -242,7 +251,7 @@ async fn write_companions(
     }
     if clean {
         write_behind::finish_files(shard, partition).await?;
-        super::kafka_files::write(shard, partition).await
+        kafka_files::write(shard, partition).await
     } else {
         write_behind::write_indexes(shard, partition, false).await
     }

@@ -27,8 +27,8 @@ use crate::api::{self, Answer, Response};
 use crate::crash::{self, InHand};
 use crate::io::{Monotonic, Stream};
 use crate::limits::{
-    FRAME_BYTES_COPIED_MAX, MEMORY_HURRY_BYTES, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
-    RESPONSE_BYTES_UNSENT_MAX,
+    FRAME_BYTES_COPIED_MAX, FRAME_READ_BYTES_MIN, MEMORY_HURRY_BYTES,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_BYTES_UNSENT_MAX,
 };
 use crate::metrics::Limit;
 use crate::metrics::stages::RequestClock;
@@ -329,7 +329,8 @@ async fn read_requests(
         if shard.is_stopping() {
             return End::Stopping;
         }
-        connection.arrived.set(if buffer.is_empty() { 0 } else { buffer.capacity() });
+        splitter.make_room(&mut buffer);
+        connection.arrived.set(arrived_bytes(&buffer));
         if !buffer.is_empty() {
             shard.connections.request_begun(&connection.progress, shard.runtime.now());
         }
@@ -359,6 +360,15 @@ async fn read_requests(
                 shard.metrics.bytes_received.add(bytes as u64);
             }
         }
+    }
+}
+
+/// Memory of what has arrived of a request. The room that a large one has beyond that is not there
+/// until something is written into it.
+fn arrived_bytes(buffer: &BytesMut) -> usize {
+    match buffer.len() {
+        0 => 0,
+        length => buffer.capacity().min(length.max(FRAME_READ_BYTES_MIN)),
     }
 }
 

@@ -1,8 +1,16 @@
-//! The companion files of a partition that only Apache Kafka's tools read: the epoch checkpoint
-//! and the producer snapshot.
+//! The files of a partition that only Apache Kafka and its tools read: the epoch checkpoint, the
+//! producer snapshot, and the empty segment of a log of which nothing is left.
 //!
-//! Owns their formats. They are written at a clean stop and never read by Ringlog itself, whose
-//! state is in the checkpoint images. Source: Kafka's `CheckpointFile`, `ProducerStateManager`.
+//! Owns their formats. Epochs and snapshot are written at a clean stop. None of them is ever read by
+//! Ringlog itself, whose state is in the checkpoint images. Source: Kafka's `CheckpointFile`,
+//! `ProducerStateManager`, `UnifiedLog.deleteSegments`.
+//!
+//! **Deviation**: Kafka writes a snapshot at every roll. There it shortens the replay after a crash
+//! and lets a follower truncate; here images do the first, and there are no followers. A roll
+//! is found when segments are written, behind the appends: the producers of that offset are known
+//! no more by then, and to keep them would cost a copy of all producers per roll for a file that
+//! nobody reads. The one at the end, from which Kafka starts after a clean stop, is enough for it;
+//! the first segment of the next boot has its name, and takes it along when it is deleted.
 
 use std::fmt::Write as _;
 use std::io;
@@ -34,7 +42,39 @@ pub async fn write(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Result<(
     );
     shard.disk.write(&directory.join(layout::LEADER_EPOCH_CHECKPOINT), epochs.as_bytes()).await?;
     let path = write_behind::segment_path(shard, partition, SegmentFile::Snapshot, end);
-    shard.disk.write(&path, &snapshot).await
+    shard.disk.write(&path, &snapshot).await?;
+    partition.kafka_files_end.set(Some(end));
+    Ok(())
+}
+
+/// Whether a clean stop has to write a partition's files: one that was written to in this boot, or
+/// that recovery has completed.
+#[must_use]
+pub fn are_due(partition: &Partition) -> bool {
+    let end = partition.log.borrow().next_offset();
+    let is_there = partition.directory_made.get() && partition.is_online();
+    is_there && partition.kafka_files_end.get() != Some(end)
+}
+
+/// Where nothing of a log is left, an empty segment at its end says where it goes on, until the
+/// next batch is written to it. Nobody writes the partition's files meanwhile. A failure is not
+/// told: a later stop tries again, and nothing here needs the files.
+pub async fn leave_empty_segment(shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    let end = partition.log.borrow().next_offset();
+    let is_left = {
+        let (log, segments) = (partition.log.borrow(), partition.segments.borrow());
+        let is_written = log.written_end() == end && log.log_start() == end;
+        is_written && segments.active.is_none() && end > Offset(0)
+    };
+    if !is_left || !partition.directory_made.get() || !partition.is_online() {
+        return;
+    }
+    for kind in [SegmentFile::Index, SegmentFile::TimeIndex, SegmentFile::Log] {
+        let path = write_behind::segment_path(shard, partition, kind, end);
+        if shard.disk.write(&path, &[]).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Text of `leader-epoch-checkpoint`: version, count, then one line per epoch.

@@ -141,6 +141,8 @@ pub struct RecoveredPartition {
     pub segments: Vec<(Offset, u64)>,
     /// It has a directory, with segments in it or not.
     pub has_directory: bool,
+    /// A clean stop has written the files that only Kafka reads.
+    pub has_kafka_files: bool,
 }
 
 /// The row of a partition that has nothing yet.
@@ -355,8 +357,10 @@ impl Shard {
             row: empty_row(id),
             segments: Vec::new(),
             has_directory: false,
+            has_kafka_files: false,
         });
         let row = recovered.row;
+        let kafka_files_end = recovered.has_kafka_files.then_some(row.synced_end);
         let log = Log::recovered(
             row.log_start,
             row.synced_end,
@@ -371,6 +375,7 @@ impl Shard {
         let metrics = self.metrics.topic(topic.id, &topic.name);
         let partition = Partition::new(id, Arc::clone(topic), log, segments, row, metrics);
         partition.directory_made.set(recovered.has_directory);
+        partition.kafka_files_end.set(kafka_files_end);
         partition
     }
 

@@ -65,10 +65,14 @@ pub struct Partition {
     pub dirty: Cell<bool>,
     /// Its directory exists under its final name.
     pub directory_made: Cell<bool>,
+    /// The end of the log when the files that only Kafka reads were written, in whichever boot.
+    pub kafka_files_end: Cell<Option<Offset>>,
     /// Writers go no further than this while a checkpoint takes the state at this offset.
     pub write_limit: Cell<Offset>,
     /// It waits in the shard's write-behind queue.
     pub write_queued: Cell<bool>,
+    /// One of the shard's writers has it in hand.
+    pub has_writer: Cell<bool>,
     /// It is noted as having batches in memory.
     pub has_tail: Cell<bool>,
     /// A task writes its segments.
@@ -177,8 +181,10 @@ impl Partition {
             cleaning: Cell::new(false),
             dirty: Cell::new(false),
             directory_made: Cell::new(false),
+            kafka_files_end: Cell::new(None),
             write_limit: Cell::new(Offset(i64::MAX)),
             write_queued: Cell::new(false),
+            has_writer: Cell::new(false),
             has_tail: Cell::new(false),
             writing: Cell::new(false),
             write_ended: Event::default(),

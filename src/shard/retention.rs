@@ -13,7 +13,7 @@ use super::Shard;
 use super::append::wait_for_control_room;
 use super::log_start::{self, Moved};
 use super::partition::Partition;
-use super::{offsets, segment_removal, write_behind};
+use super::{kafka_files, offsets, segment_removal, write_behind};
 use crate::error_code::ErrorCode;
 use crate::ids::Offset;
 use crate::io::OpenMode;
@@ -127,6 +127,12 @@ async fn finish(shard: &Rc<Shard>, partition: &Rc<Partition>, expired: &Expired)
     if expired.all && partition.is_online() && !shard.space.is_full() {
         // Only what is sealed can leave. One that cannot be written has gone offline by that.
         let _ = write_behind::seal_at(shard, partition, expired.moved.start).await;
+    }
+    let is_empty = partition.log.borrow().next_offset() == expired.moved.start;
+    if is_empty && !shard.space.is_full() {
+        write_behind::hold(partition).await;
+        kafka_files::leave_empty_segment(shard, partition).await;
+        write_behind::release(partition);
     }
     // Whoever reads goes on to the end with what it has found.
     let _alone = partition.segment_use.alone().await;

@@ -49,13 +49,18 @@ impl WriteBehind {
         self.crowded.get()
     }
 
-    /// Queues the partition unless it is queued already.
+    /// Queues the partition unless it is queued already. One that a writer has in hand is queued
+    /// when that writer is done: another could only wait for it.
     pub fn queue(&self, partition: &Rc<Partition>) {
-        if !partition.write_queued.replace(true) {
-            self.crowded.add(u64::from(self.busy.get() >= SEGMENT_WRITERS_MAX));
-            self.queue.borrow_mut().push_back(Rc::clone(partition));
-            self.queued.notify();
+        if !partition.write_queued.replace(true) && !partition.has_writer.get() {
+            self.push(partition);
         }
+    }
+
+    fn push(&self, partition: &Rc<Partition>) {
+        self.crowded.add(u64::from(self.busy.get() >= SEGMENT_WRITERS_MAX));
+        self.queue.borrow_mut().push_back(Rc::clone(partition));
+        self.queued.notify();
     }
 
     /// Queues the partition if enough of its tail is unwritten.
@@ -82,26 +87,29 @@ impl WriteBehind {
         }
     }
 
-    fn next(&self) -> Option<Rc<Partition>> {
+    /// Hands the next partition to a writer.
+    fn next(&self) -> Option<InHand<'_>> {
         let partition = self.queue.borrow_mut().pop_front()?;
         partition.write_queued.set(false);
-        Some(partition)
+        partition.has_writer.set(true);
+        self.busy.set(self.busy.get() + 1);
+        Some(InHand { of: self, partition })
     }
 }
 
-/// A writer that has something to do.
-struct Busy<'a>(&'a WriteBehind);
-
-impl Busy<'_> {
-    fn new(of: &WriteBehind) -> Busy<'_> {
-        of.busy.set(of.busy.get() + 1);
-        Busy(of)
-    }
+/// The partition that a writer writes.
+struct InHand<'a> {
+    of: &'a WriteBehind,
+    partition: Rc<Partition>,
 }
 
-impl Drop for Busy<'_> {
+impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get() - 1);
+        self.of.busy.set(self.of.busy.get() - 1);
+        self.partition.has_writer.set(false);
+        if self.partition.write_queued.get() {
+            self.of.push(&self.partition);
+        }
     }
 }
 
@@ -114,15 +122,15 @@ pub fn start(shard: &Rc<Shard>) {
             loop {
                 let seen = shard.write_behind.queued.generation();
                 match shard.write_behind.next() {
-                    Some(partition) => {
-                        let _busy = Busy::new(&shard.write_behind);
+                    Some(in_hand) => {
+                        let partition = &in_hand.partition;
                         // What is not durable yet cannot be written; a failed journal never is.
                         let newest = partition.block_place.get().0;
                         if shard.journal.wait(newest).await.is_err() {
                             continue;
                         }
                         // A failure has taken the partition offline; nothing is left to do here.
-                        let _ = write_through(&shard, &partition, Offset(i64::MAX)).await;
+                        let _ = write_through(&shard, partition, Offset(i64::MAX)).await;
                     }
                     None => shard.write_behind.queued.wait(seen).await,
                 }

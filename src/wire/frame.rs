@@ -1,14 +1,14 @@
 //! Splits a byte stream into frames: a big-endian 32-bit length, then that many bytes.
 //!
 //! Owns the length rule and how much a reader may reserve for the frame in progress. Must never
-//! trust a length prefix further than bytes have arrived: the reserve at most doubles what is
-//! there, so a lying 100 MB prefix costs nothing. A fault ends the connection: after it the
-//! position of the next frame is unknown.
+//! trust a length prefix further than bytes have arrived: a read asks for no more than is there,
+//! and the buffer has room for [`FRAME_ROOM_FACTOR`] times as much, so a lying 100 MB prefix costs
+//! nothing. A fault ends the connection: after it the position of the next frame is unknown.
 //! Source: Kafka's `NetworkReceive`.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::limits::FRAME_READ_BYTES_MIN;
+use crate::limits::{FRAME_READ_BYTES_MIN, FRAME_ROOM_FACTOR, STREAM_READ_BYTES_MAX};
 
 /// Splitter of one connection. Keeps no bytes of its own: they stay in the caller's buffer.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +67,36 @@ impl FrameSplitter {
         }
     }
 
-    /// How many bytes the reader may reserve and ask the socket for next: at least
-    /// [`FRAME_READ_BYTES_MIN`], and towards a large frame what is missing, but never more than
-    /// has already arrived.
+    /// How many bytes the reader may ask the socket for next: [`FRAME_READ_BYTES_MIN`], and towards
+    /// a larger frame what is missing, but never more than has already arrived, there is room for,
+    /// or a read takes: so much is counted before it is there. A larger frame is not read beyond
+    /// its end, so that its buffer need not hold more.
     #[must_use]
     pub fn read_bytes(&self, buffer: &BytesMut) -> usize {
-        self.missing_bytes(buffer).min(buffer.len()).max(FRAME_READ_BYTES_MIN)
+        let missing = self.missing_bytes(buffer);
+        if missing == 0 || buffer.len() < FRAME_READ_BYTES_MIN {
+            return FRAME_READ_BYTES_MIN;
+        }
+        let most = missing.min(buffer.len()).min(STREAM_READ_BYTES_MAX);
+        match buffer.capacity() - buffer.len() {
+            0 => most,
+            room => most.min(room),
+        }
+    }
+
+    /// Gives the buffer room for the frame in progress, if that is a large one: for all of it, or
+    /// for so many times what has arrived. Left to itself a buffer doubles again and again, up to
+    /// twice the frame, and each time moves what is there.
+    pub fn make_room(&self, buffer: &mut BytesMut) {
+        let arrived = buffer.len();
+        if arrived < FRAME_READ_BYTES_MIN || self.read_bytes(buffer) <= buffer.capacity() - arrived
+        {
+            return;
+        }
+        let whole = arrived + self.missing_bytes(buffer);
+        let mut larger = BytesMut::with_capacity(whole.min(arrived * FRAME_ROOM_FACTOR));
+        larger.extend_from_slice(buffer);
+        *buffer = larger;
     }
 
     fn length(&self, buffer: &BytesMut) -> Result<Option<usize>, FrameFault> {
@@ -143,12 +167,37 @@ mod tests {
         assert_eq!(splitter.read_bytes(&input), FRAME_READ_BYTES_MIN);
         input.resize(3 * FRAME_READ_BYTES_MIN, 0);
         assert_eq!(splitter.read_bytes(&input), 3 * FRAME_READ_BYTES_MIN);
-        // Near its end a frame asks for what is missing, or for one ordinary read.
+        // Near its end a frame asks for what is missing, and no more.
         let mut near = buffer(&(300 * 1024_i32).to_be_bytes());
         near.resize(200 * 1024, 0);
         assert_eq!(splitter.read_bytes(&near), 100 * 1024 + PREFIX_BYTES);
         near.resize(300 * 1024, 0);
+        assert_eq!(splitter.read_bytes(&near), PREFIX_BYTES);
+        near.resize(300 * 1024 + PREFIX_BYTES, 0);
         assert_eq!(splitter.read_bytes(&near), FRAME_READ_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_large_frame_grows_in_few_steps_to_its_own_size() {
+        let splitter = FrameSplitter::new(8 << 20);
+        let whole = 4_000_000;
+        let mut input = BytesMut::with_capacity(FRAME_READ_BYTES_MIN);
+        input.extend_from_slice(&(whole as i32).to_be_bytes());
+        let mut capacities = vec![input.capacity()];
+        while splitter.missing_bytes(&input) > 0 {
+            splitter.make_room(&mut input);
+            if capacities.last() != Some(&input.capacity()) {
+                capacities.push(input.capacity());
+            }
+            let space = input.capacity() - input.len();
+            let count = splitter.read_bytes(&input).min(space);
+            assert!(count > 0 && count <= input.len().max(FRAME_READ_BYTES_MIN));
+            input.resize(input.len() + count, 7);
+        }
+        let small = FRAME_READ_BYTES_MIN;
+        assert_eq!(capacities, [small, 4 * small, 16 * small, whole + PREFIX_BYTES]);
+        let mut splitter = splitter;
+        assert_eq!(splitter.next(&mut input).expect("valid").expect("whole").len(), whole);
     }
 
     proptest! {

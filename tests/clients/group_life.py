@@ -104,7 +104,8 @@ class Group:
 
     def __init__(self, bench, topic, name, flavour, size):
         self.bench, self.topic, self.name, self.flavour = bench, topic, name, flavour
-        self.fewest = -(-size.fewest // flavour.together)
+        # Where one kind of member follows another, both have to be there for a while.
+        self.fewest = max(-(-size.fewest // flavour.together), 2 if flavour.turns else 1)
         self.most = max(2, size.most // flavour.together)
         self.pauses = [flavour.pace * seconds for seconds in size.pauses]
         self.random = random.Random(f"{SEED} {name}")

@@ -79,16 +79,15 @@ fn case_44_a_hanging_transaction(stage: &Stage) {
 }
 
 fn case_51_a_topic_is_deleted(stage: &Stage) {
-    let (stays, goes) = (stage.topic("stays", 1), stage.topic("goes", 1));
+    let stays = stage.topic("stays", 1);
     for version in [4, 5] {
+        let goes = stage.topic("goes", 1);
         let mut producer = Producer::new(stage, "fifty-one");
         let first = producer.sent(&stays, 0, 0, 1);
-        if version == 4 {
-            producer.sent(&goes, 0, 0, 1);
-            let request: DeleteTopicsRequest = requests::delete_topic(&goes.name);
-            let response = stage.call(stage.any_node(), 5, &request);
-            assert_eq!(response.responses[0].error_code, 0);
-        }
+        producer.sent(&goes, 0, 0, 1);
+        let request: DeleteTopicsRequest = requests::delete_topic(&goes.name);
+        let response = stage.call(stage.any_node(), 5, &request);
+        assert_eq!(response.responses[0].error_code, 0);
         producer.ended(version, true);
         assert_eq!(ends(stage, &stays, 0).last().map(|end| end.0), Some(first + 1));
     }

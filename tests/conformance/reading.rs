@@ -1,13 +1,13 @@
-//! Cases 28-32 and 49: what readers of either isolation see.
+//! Cases 28-32: what readers of either isolation see.
 
 use kafka_protocol::messages::fetch_response::PartitionData;
 
 use crate::calls::now_ms;
 use crate::calls::{
-    COMMITTED, Producer, UNCOMMITTED, bounds, ends, fetch, markers, offset_at, outcome, produce,
-    read_all, readable, settled, whole_batches,
+    COMMITTED, Producer, UNCOMMITTED, bounds, ends, fetch, markers, offset_at, outcome, readable,
+    settled, whole_batches,
 };
-use crate::stage::{Stage, Stop, await_some};
+use crate::stage::{Stage, Stop};
 use crate::support::batch::{Batch, CONTROL, LOG_APPEND_TIME, Record, TRANSACTIONAL};
 use crate::support::requests::{self, Topic};
 
@@ -17,10 +17,6 @@ cases!(
     case_30_the_list_of_aborted_transactions: Needs::Shared,
     case_31_an_abort_in_a_later_segment: Needs::Alone(&[]),
     case_32_offsets_by_isolation: Needs::Shared,
-);
-
-kafka_cases!(
-    case_49_compaction: Needs::Shared,
 );
 
 /// Producer ids and first offsets of the aborted transactions that an answer names.
@@ -187,47 +183,4 @@ fn case_32_offsets_by_isolation(stage: &Stage) {
     producer.ended(5, true);
     assert_eq!(at(-1), [(3, -1); 2]);
     assert_eq!(at(later), [(1, later); 2]);
-}
-
-/// What is to be cleaned stands in a segment of its own, with more data behind it.
-fn case_49_compaction(stage: &Stage) {
-    let configs = [
-        ("cleanup.policy", "compact"),
-        ("min.cleanable.dirty.ratio", "0"),
-        ("segment.bytes", "1048576"),
-    ];
-    let topic = stage.topic_with("compacted", 1, &configs);
-    let (kept, dropped) = (Producer::new(stage, "kept"), Producer::new(stage, "dropped"));
-    let send = |producer: &Producer<'_>, sequence, key: &str, value: &str| {
-        producer.added(&topic, 0);
-        let mut batch = producer.batch(sequence, 1);
-        batch.records = vec![Record::keyed(key, value)];
-        let request = producer.produce_request(9, &topic, 0, batch.encode());
-        let response = stage.call(stage.leader(&topic.name, 0), 9, &request);
-        let answer = &response.responses[0].partition_responses[0];
-        (answer.error_code, answer.base_offset)
-    };
-    assert_eq!(send(&kept, 0, "k", "first"), (0, 0));
-    assert_eq!(send(&kept, 1, "k", "second"), (0, 1));
-    kept.clone().ended(4, true);
-    assert_eq!(send(&dropped, 0, "k", "aborted"), (0, 3));
-    assert_eq!(send(&dropped, 1, "k", "aborted too"), (0, 4));
-    dropped.clone().ended(4, false);
-    for number in 6..18 {
-        let record = Record::keyed(format!("{number}"), vec![b'x'; 100_000]);
-        let batch = Batch { base_timestamp: now_ms(), ..Batch::of(vec![record]) };
-        assert_eq!(produce(stage, 13, &topic, 0, &batch).base_offset, number);
-    }
-    let left = await_some("the old segment is cleaned", || {
-        let batches = read_all(stage, &topic, 0, UNCOMMITTED);
-        let records = batches.iter().flat_map(|batch| &batch.records).map(|record| record.offset);
-        let records: Vec<i64> = records.take_while(|offset| *offset < 6).collect();
-        (!records.contains(&3)).then_some(records)
-    });
-    assert_eq!(left, [1, 2, 5], "the newest committed value and both markers");
-    assert_eq!(ends(stage, &topic, 0), [(2, 0, true), (5, 0, false)]);
-    // Not both of one producer: a batch sent again opens no transaction, but its verification is
-    // remembered with its sequence, and the next one is refused (45).
-    assert_eq!(send(&dropped, 1, "k", "aborted too"), (0, 4), "the last batch again");
-    assert_eq!(send(&kept, 2, "k", "third"), (0, 18), "sequences go on");
 }

@@ -495,7 +495,8 @@ fn alter(address: SocketAddr, changes: &[(&'static str, Option<&'static str>)]) 
 }
 
 fn kafka_properties(settings: Settings) -> Vec<(String, String)> {
-    let at_start = settings.iter().filter(|(key, _)| !DYNAMIC.contains(key));
+    // Names without a dot are Ringlog's own.
+    let at_start = settings.iter().filter(|(key, _)| key.contains('.') && !DYNAMIC.contains(key));
     let all = SWEEPS.iter().chain(at_start);
     all.map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

@@ -12,6 +12,45 @@ use crate::support::broker::Broker;
 use crate::support::client::Client;
 use crate::support::requests::{self, Topic};
 
+/// With the first batch of a segment the whole segment is gone: the next batch gets its offset, and
+/// a segment of its name.
+#[test]
+fn a_log_goes_on_where_a_whole_segment_was_lost() {
+    let settings = ["--shards", "1", "--memory", "64MiB", "--set", "journal.ring.bytes=8MiB"];
+    for accepted in ["all", "t-0"] {
+        let mut broker = Broker::start(&settings);
+        let mut client = broker.connect();
+        assert_eq!(client.call(7, &requests::create_topic("t", 1)).topics[0].error_code, 0);
+        let mut random = Random::new(4);
+        let mut log = Log::default();
+        for number in 0..3 {
+            log.append(&mut client, batch(&mut random, number, None, 900, 1));
+        }
+        assert_eq!(broker.terminate().code, Some(0));
+        let segment = broker.data_directory().join("topics/t-0/00000000000000000000.log");
+        let file = fs::OpenOptions::new().write(true).open(segment).expect("a segment");
+        file.set_len(10).expect("writable");
+        broker.restart();
+        let set = batch(&mut random, 3, None, 900, 1);
+        let request = requests::produce(9, &Topic::named("t"), 0, -1, set.clone());
+        let answer = broker.connect().call(9, &request);
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, 56);
+        broker.set_arguments(&[&settings[..], &["--accept-loss", accepted]].concat());
+        broker.restart();
+        let mut log = Log::default();
+        for number in 4..7 {
+            log.append(&mut broker.connect(), batch(&mut random, number, None, 900, 1));
+            log.check(&mut broker.connect());
+            // All of it goes to segments, or nothing does.
+            if number % 2 == 0 {
+                assert_eq!(broker.terminate().code, Some(0));
+            }
+            broker.restart();
+            log.check(&mut broker.connect());
+        }
+    }
+}
+
 /// A client may know the bytes of journal blocks (a stolen disk, an old backup) and send them as
 /// values, even so that they lie in the ring exactly where a block may begin.
 #[test]

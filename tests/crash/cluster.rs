@@ -1,4 +1,4 @@
-//! Where partitions are led, and whole logs read back.
+//! Where partitions are led, and the requests of crash tests.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,7 +7,6 @@ use kafka_protocol::messages::create_topics_request::CreatableTopicConfig;
 use kafka_protocol::messages::{CreateTopicsRequest, FetchRequest};
 use kafka_protocol::protocol::StrBytes;
 
-use crate::ledger::{Served, served};
 use crate::support::client::Client;
 use crate::support::requests::{self, Topic};
 
@@ -49,25 +48,6 @@ impl Cluster {
     /// Where a partition is led.
     pub fn leader(&self, topic: &str, partition: i32) -> SocketAddr {
         self.leaders[&(topic.to_owned(), partition)]
-    }
-}
-
-/// The whole content of a partition.
-pub fn read_log(client: &mut Client, topic: &str, partition: i32) -> Vec<Served> {
-    let mut log: Vec<Served> = Vec::new();
-    loop {
-        let next = log.last().map_or(0, |served| served.last_offset + 1);
-        let request = large_fetch(topic, partition, next);
-        let answer = client.call(12, &request);
-        let data = &answer.responses[0].partitions[0];
-        assert_eq!(data.error_code, 0, "{topic}-{partition} at {next}");
-        assert_eq!(data.log_start_offset, 0);
-        let set = data.records.clone().unwrap_or_default();
-        if set.is_empty() {
-            assert_eq!(data.high_watermark, next, "{topic}-{partition}: nothing below the end");
-            return log;
-        }
-        log.extend(served(&set).into_iter().filter(|served| served.base_offset >= next));
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 use tempfile::TempDir;
 
-use crate::cluster::{create, read_log};
-use crate::ledger::{Fate, Ledger};
+use crate::cluster::create;
+use crate::ledger::{Fate, Ledger, read_log};
 use crate::random::{Random, batch};
 use crate::support::broker::Broker;
 use crate::support::client::Client;

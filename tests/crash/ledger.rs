@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::cluster::large_fetch;
 use crate::random::FIRST_TIMESTAMP;
+use crate::support::client::Client;
 
 /// All topics ever made.
 #[derive(Default)]
@@ -189,6 +191,25 @@ impl Ledger {
         known.partitions[partition as usize]
             .get_mut(&number)
             .unwrap_or_else(|| panic!("{topic}-{partition}: batch {number} was never sent there"))
+    }
+}
+
+/// The whole content of a partition.
+pub fn read_log(client: &mut Client, topic: &str, partition: i32) -> Vec<Served> {
+    let mut log: Vec<Served> = Vec::new();
+    loop {
+        let next = log.last().map_or(0, |served| served.last_offset + 1);
+        let request = large_fetch(topic, partition, next);
+        let answer = client.call(12, &request);
+        let data = &answer.responses[0].partitions[0];
+        assert_eq!(data.error_code, 0, "{topic}-{partition} at {next}");
+        assert_eq!(data.log_start_offset, 0);
+        let set = data.records.clone().unwrap_or_default();
+        if set.is_empty() {
+            assert_eq!(data.high_watermark, next, "{topic}-{partition}: nothing below the end");
+            return log;
+        }
+        log.extend(served(&set).into_iter().filter(|served| served.base_offset >= next));
     }
 }
 

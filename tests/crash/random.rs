@@ -71,6 +71,11 @@ pub fn numbered(mut batch: Batch, number: u64, sender: Sender) -> Bytes {
     if let Some((id, epoch, sequence)) = sender {
         batch = batch.with_producer(id, epoch, sequence);
     }
+    sealed(batch)
+}
+
+/// The bytes of a batch.
+pub fn sealed(mut batch: Batch) -> Bytes {
     // The library's own checksum goes bit by bit: too slow for what is sent here.
     batch.crc = Some(0);
     let mut bytes = BytesMut::from(&batch.encode()[..]);

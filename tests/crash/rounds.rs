@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::churn::{CHURN, churn};
-use crate::cluster::{Cluster, create, read_log};
-use crate::ledger::{Fate, Ledger};
+use crate::cluster::{Cluster, create};
+use crate::ledger::{Fate, Ledger, read_log};
 use crate::load::{Load, Producer, Route, consume};
 use crate::random::Random;
 use crate::support::broker::Broker;

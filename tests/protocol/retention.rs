@@ -187,9 +187,9 @@ fn settings_count_when_they_are_altered(mode: Mode) {
     }
     assert_eq!(start(&mut client, &topic), 0);
     alter(&cluster, &topic, "retention.ms", "1000");
-    // All of it, the segment that is written to included.
+    // All of it, the segment that is written to included. As in Kafka an empty one is left.
     wait_for("altered", || start(&mut client, &topic) == 3);
-    wait_for("files", || bases(&cluster, &topic).is_empty());
+    wait_for("files", || bases(&cluster, &topic) == [3]);
     assert_eq!(size(&cluster, &topic), 0);
     assert_eq!(append(&mut client, &topic, 0, &batch(now_ms())), 3);
     assert_eq!(read_all(&mut client, &topic, 0, 3).len(), 1);
@@ -238,6 +238,41 @@ fn records_without_a_time_are_as_old_as_their_file() {
     assert_eq!(start(&mut client, &topic), 0, "written a moment ago");
     alter(&cluster, &topic, "retention.ms", "1");
     wait_for("the file's time", || start(&mut client, &topic) == 3);
-    wait_for("files", || bases(&cluster, &topic).is_empty());
+    wait_for("files", || bases(&cluster, &topic) == [3]);
+    the_empty_segment_stays(&mut cluster, &topic);
+}
+
+/// Over restarts of both kinds, until a batch is written to it.
+fn the_empty_segment_stays(cluster: &mut Cluster, topic: &Topic) {
+    for clean in [true, false, false, true, true] {
+        if clean {
+            assert_eq!(cluster.broker.terminate().code, Some(0));
+            let mut left = files(cluster, topic);
+            left.sort_unstable();
+            let kinds = ["index", "log", "snapshot", "timeindex"];
+            let mut expected = kinds.map(|kind| format!("00000000000000000003.{kind}")).to_vec();
+            expected.extend(["leader-epoch-checkpoint", "partition.metadata"].map(str::to_owned));
+            assert_eq!(left, expected);
+        } else {
+            cluster.broker.kill();
+        }
+        cluster.broker.restart();
+        assert_eq!(bases(cluster, topic), [3]);
+    }
+    let mut client = cluster.at(topic, 0);
+    assert_eq!((start(&mut client, topic), end(&mut client, topic, 0)), (3, 3));
+    alter(cluster, topic, "retention.ms", "-1");
+    assert_eq!(append(&mut client, topic, 0, &batch(now_ms())), 3);
+    for clean in [false, true] {
+        if clean {
+            assert_eq!(cluster.broker.terminate().code, Some(0));
+        } else {
+            cluster.broker.kill();
+        }
+        cluster.broker.restart();
+        let mut client = cluster.at(topic, 0);
+        assert_eq!((start(&mut client, topic), bases(cluster, topic)), (3, vec![3]));
+        assert_eq!(read_all(&mut client, topic, 0, 3).len(), 1);
+    }
     assert_eq!(cluster.broker.stderr(), "");
 }

@@ -43,25 +43,15 @@ fn compacted_topics_survive_a_failing_disk() {
     assert!(counts.passes > 0 && counts.faulty_boots > 0, "{counts:?}");
 }
 
-/// What lives came to.
-#[derive(Clone, Copy, Default, Debug)]
-struct Counts {
-    boots: u64,
-    crashes: u64,
-    faulty_boots: u64,
-    acked: u64,
-    passes: u64,
-    uncleanable: u64,
-}
-
-impl Tally for Counts {
-    fn add(&mut self, other: &Counts) {
-        self.boots += other.boots;
-        self.crashes += other.crashes;
-        self.faulty_boots += other.faulty_boots;
-        self.acked += other.acked;
-        self.passes += other.passes;
-        self.uncleanable += other.uncleanable;
+counts! {
+    /// What lives came to.
+    pub struct Counts {
+        pub boots: u64,
+        pub crashes: u64,
+        pub faulty_boots: u64,
+        pub acked: u64,
+        pub passes: u64,
+        pub uncleanable: u64,
     }
 }
 

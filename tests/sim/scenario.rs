@@ -30,32 +30,18 @@ pub struct Outcome {
     pub counts: Counts,
 }
 
-/// How much a run did.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    pub boots: u64,
-    pub crashes: u64,
-    pub crashes_in_recovery: u64,
-    pub clean_stops: u64,
-    pub faulty_boots: u64,
-    pub acked: u64,
-    pub replayed: u64,
-    pub checkpoints: u64,
-    pub segment_bytes: u64,
-}
-
-impl Counts {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Counts) {
-        self.boots += other.boots;
-        self.crashes += other.crashes;
-        self.crashes_in_recovery += other.crashes_in_recovery;
-        self.clean_stops += other.clean_stops;
-        self.faulty_boots += other.faulty_boots;
-        self.acked += other.acked;
-        self.replayed += other.replayed;
-        self.checkpoints += other.checkpoints;
-        self.segment_bytes += other.segment_bytes;
+counts! {
+    /// How much a run did.
+    pub struct Counts {
+        pub boots: u64,
+        pub crashes: u64,
+        pub crashes_in_recovery: u64,
+        pub clean_stops: u64,
+        pub faulty_boots: u64,
+        pub acked: u64,
+        pub replayed: u64,
+        pub checkpoints: u64,
+        pub segment_bytes: u64,
     }
 }
 

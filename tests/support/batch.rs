@@ -240,10 +240,16 @@ fn read_batch(mut batch: Bytes) -> ReadBatch {
     assert_eq!(read.magic, 2);
     read.crc_is_valid = crc32c(&covered) == read.crc;
     if read.attributes & CODEC_MASK == 0 {
-        read.records = (0..read.record_count).map(|_| read_record(&read, &mut batch)).collect();
-        assert!(batch.is_empty(), "{} bytes after the records", batch.len());
+        read.records = read_records(&read, batch);
     }
     read
+}
+
+/// The records of a compressed batch, from what its payload expands to.
+pub fn read_records(batch: &ReadBatch, mut plain: Bytes) -> Vec<ReadRecord> {
+    let records = (0..batch.record_count).map(|_| read_record(batch, &mut plain)).collect();
+    assert!(plain.is_empty(), "{} bytes after the records", plain.len());
+    records
 }
 
 fn read_record(batch: &ReadBatch, rest: &mut Bytes) -> ReadRecord {

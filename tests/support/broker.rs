@@ -223,6 +223,8 @@ impl Drop for Broker {
         {
             eprintln!("broker stdout:\n{}", text_of(&running.stdout));
             eprintln!("broker stderr:\n{}", text_of(&running.stderr));
+            // `RINGLOG_KEEP=1` leaves the data directory of a failed test for a closer look.
+            self.directory.disable_cleanup(std::env::var_os("RINGLOG_KEEP").is_some());
         }
         self.kill();
     }

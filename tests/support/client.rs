@@ -74,6 +74,17 @@ impl Client {
         self.receive(sent)
     }
 
+    /// The same where the broker may die meanwhile.
+    pub fn try_call<R: Request>(&mut self, version: i16, request: &R) -> io::Result<R::Response> {
+        let correlation_id = self.next_correlation_id;
+        self.next_correlation_id = correlation_id.wrapping_add(1);
+        let frame = request_frame(version, correlation_id, self.client_id.as_deref(), request);
+        self.try_send_bytes(&(frame.len() as u32).to_be_bytes())?;
+        self.try_send_bytes(&frame)?;
+        let frame = self.try_receive_frame()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(decode_response::<R>(version, correlation_id, frame).expect("a sound answer"))
+    }
+
     /// Sends a request and does not wait: several may be under way, received in order.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Sent<R> {
         let correlation_id = self.next_correlation_id;

@@ -9,7 +9,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -25,7 +27,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * slow to start and large, so one holds several.
  *
  * <p>Must never: print `revoked` before the work on these partitions is over, or `commit` before
- * the broker has answered.
+ * the broker has answered. A client of group.protocol=consumer that is closed while it gives up
+ * partitions has them given up once more with all others: that is told once.
  */
 public final class GroupMembers implements ConsumerRebalanceListener, Runnable {
     private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
@@ -35,6 +38,9 @@ public final class GroupMembers implements ConsumerRebalanceListener, Runnable {
     private final String topic;
     private final String name;
     private final KafkaConsumer<byte[], byte[]> consumer;
+
+    /** What it has been given and has not given up. */
+    private final Set<Integer> own = new TreeSet<>();
 
     /** By partition: the offset to commit, when it is not committed yet. */
     private final Map<Integer, Long> next = new TreeMap<>();
@@ -108,6 +114,7 @@ public final class GroupMembers implements ConsumerRebalanceListener, Runnable {
 
     @Override
     public void onPartitionsAssigned(Collection<TopicPartition> given) {
+        given.forEach(place -> own.add(place.partition()));
         tellPlaces("assigned", given);
     }
 
@@ -124,7 +131,11 @@ public final class GroupMembers implements ConsumerRebalanceListener, Runnable {
 
     private void giveUp(String event, Collection<TopicPartition> taken) {
         taken.forEach(place -> next.remove(place.partition()));
-        tellPlaces(event, taken);
+        List<TopicPartition> held =
+                taken.stream().filter(place -> own.remove(place.partition())).toList();
+        if (!held.isEmpty()) {
+            tellPlaces(event, held);
+        }
     }
 
     /** What has been read; asks and waits. */

@@ -1,10 +1,13 @@
-//! Members of KIP-848: heartbeats that join, give up, take and leave.
+//! Members of KIP-848: heartbeats that join, give up, take and leave. In a group of both protocols a
+//! process may speak the classic one instead ([`eager`]), and the next in its place the other.
 //!
 //! Owns what a member's process knows, which outlives the broker. A partition is given up when a
 //! heartbeat that says so is sent, and no earlier. After an answer that did not come the next
 //! heartbeat says everything. A heartbeat that names what the member has, and may still be under
 //! way, may be taken for a later one: what such a member has is not sure until the broker is
 //! another. Must never hold a borrow over an await.
+
+mod eager;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +21,7 @@ use ringlog::ids::TopicId;
 
 use super::member::{Client, Credentials, Sense, Stale, sense};
 use super::owners::{Interval, Place as Partition, Who};
-use super::{TOPICS, topic_with_id};
+use super::{MIXED, TOPICS, topic_with_id};
 use crate::support::offsets::text;
 use crate::support::requests::Topic;
 
@@ -49,6 +52,8 @@ pub struct Process {
     /// The coordinator keeps it at least as long.
     sure_until_ns: u64,
     stale: Vec<Stale>,
+    /// It speaks the classic protocol.
+    eager: Option<eager::Eager>,
 }
 
 /// A process, whether alive or dead, in its place.
@@ -78,6 +83,7 @@ impl Process {
             doubtful: false,
             sure_until_ns: 0,
             stale: Vec::new(),
+            eager: None,
         }
     }
 
@@ -93,7 +99,7 @@ impl Process {
     }
 
     fn credentials(&self) -> Credentials {
-        Credentials { who: self.who(), epoch: self.epoch, is_classic: false }
+        Credentials { who: self.who(), epoch: self.epoch, is_classic: self.eager.is_some() }
     }
 
     fn hold(&self, client: &Client, (id, partition): (TopicId, i32)) -> Option<Stale> {
@@ -147,6 +153,9 @@ impl Member {
 
     async fn step(&mut self) {
         let process = self.place.borrow().clone();
+        if let Some(eager) = &process.eager {
+            return self.step_eagerly(&process, eager).await;
+        }
         if process.epoch == 0 {
             return self.heartbeat(&process).await;
         }
@@ -399,7 +408,12 @@ impl Member {
     fn begin_anew(&mut self) -> Process {
         let old = self.place.borrow().clone();
         let id = self.client.around.oracle.borrow_mut().name("member");
-        let next = Process::of(old.instance.clone(), id, old.wanted);
+        let mut next = Process::of(old.instance.clone(), id, old.wanted);
+        if self.client.group == MIXED && self.client.caller.random.chance(1, 2) {
+            next = next.speaking_classic();
+        }
+        let has_turned = next.eager.is_some() != old.eager.is_some();
+        self.client.around.oracle.borrow_mut().counts.turned += u64::from(has_turned);
         let stale = old.stale.clone();
         self.place.replace(Process { stale, ..next })
     }

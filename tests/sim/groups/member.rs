@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ringlog::metadata::image::CONSUMER_OFFSETS;
 
+use super::CLASSIC;
 use super::oracle::Oracle;
 use super::owners::{Place, Who};
 use crate::caller::Caller;
@@ -159,29 +160,31 @@ impl Client {
         oracle.counts.stale_refused += u64::from(matches!(outcome, Sense::Refused(_)));
     }
 
-    /// Commits with what it has, as far as it knows: the same holds.
+    /// Commits with what it has, as far as it knows: the same holds. So it does in a transaction.
     pub async fn commit_as(&mut self, stale: &Stale) -> Sense {
         let (by, topic) = (&stale.by, &stale.topic);
-        let is_fenced = {
-            let oracle = self.around.oracle.borrow();
-            let owners = &oracle.owners;
-            match by.is_classic {
-                true => {
-                    owners.generation(&self.group) > by.epoch
-                        || owners.is_retired(&self.group, &by.who.member_id)
-                }
-                false => {
-                    let is_past = owners.epoch_of(&self.group, &by.who) > by.epoch;
-                    (stale.is_gone || is_past)
-                        && owners.is_taken_over(&stale.place, stale.times_given, &by.who)
-                }
-            }
+        let is_fenced = self.is_fenced(stale);
+        let outcome = if self.caller.random.chance(1, 5) {
+            self.commit_in_transaction(by, topic, stale.place.2).await
+        } else {
+            self.commit(by, topic, stale.place.2).await
         };
-        let outcome = self.commit(by, topic, stale.place.2).await;
         if is_fenced && outcome == Sense::Good {
             self.violated(format!("a commit of {by:?}, who is fenced, is taken"));
         }
         outcome
+    }
+
+    fn is_fenced(&self, stale: &Stale) -> bool {
+        let by = &stale.by;
+        let oracle = self.around.oracle.borrow();
+        let owners = &oracle.owners;
+        if self.group == CLASSIC {
+            return owners.generation(&self.group) > by.epoch
+                || owners.is_retired(&self.group, &by.who.member_id);
+        }
+        let is_past = owners.epoch_of(&self.group, &by.who) > by.epoch;
+        (stale.is_gone || is_past) && owners.is_taken_over(&stale.place, stale.times_given, &by.who)
     }
 
     pub fn violated(&self, what: impl AsRef<str>) {

@@ -3,7 +3,8 @@
 //!
 //! One seed is one life: boots with other numbers of shards, members that join, commit, leave, are
 //! silent past their sessions, die, come back, and go on as zombies with what they once had;
-//! requests lost, doubled and late; topics that are created and grow; power loss at any step, also
+//! requests lost, doubled and late; a group that goes over from one protocol to the other and back,
+//! member by member; topics that are created and grow; power loss at any step, also
 //! while groups are loaded; failing and full disks. At the end all is calm: every group must come
 //! to rest with each partition at one member, and every committed offset be there.
 
@@ -16,54 +17,27 @@ mod oracle;
 mod owners;
 mod scenario;
 mod tools;
+mod transactions;
 
-use oracle::Counts;
 use ringlog::ids::TopicId;
 
 use crate::machine::Cluster;
-use crate::run_seeds;
+use crate::seeds;
 use crate::support::requests::Topic;
 
 #[test]
 fn groups_keep_what_they_were_told() {
-    let total = run_seeds("groups_keep_what_they_were_told", SEEDS, |seed| life(seed, false));
-    assert_covered(&total);
+    seeds::check("groups_keep_what_they_were_told", SEEDS, false, scenario::run);
 }
 
 #[test]
 fn groups_keep_what_they_were_told_over_faults() {
-    let test = "groups_keep_what_they_were_told_over_faults";
-    let total = run_seeds(test, SEEDS, |seed| life(seed, true));
-    assert_covered(&total);
+    seeds::check("groups_keep_what_they_were_told_over_faults", SEEDS, true, scenario::run);
 }
 
 #[test]
 fn a_seed_of_groups_gives_the_same_run_twice() {
-    for seed in [1, 4] {
-        let first = scenario::run(seed, seed == 4).expect("a sound run");
-        let second = scenario::run(seed, seed == 4).expect("a sound run");
-        assert_eq!(first, second, "seed {seed}");
-    }
-}
-
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    scenario::run(seed, with_faults).map(|outcome| outcome.counts)
-}
-
-/// Many seeds together have done everything.
-fn assert_covered(total: &Counts) {
-    if total.boots < 200 {
-        return;
-    }
-    let missing =
-        total.all().into_iter().filter(|(name, count)| *count == 0 && *name != "faulty boots");
-    assert_eq!(missing.collect::<Vec<_>>(), [], "{total:?}");
-}
-
-impl crate::Tally for Counts {
-    fn add(&mut self, other: &Counts) {
-        Counts::add(self, other);
-    }
+    seeds::check_determinism(scenario::run);
 }
 
 /// How many partitions a topic has, 0 if there is none.
@@ -89,10 +63,11 @@ fn topic_with_id(cluster: &Cluster, id: TopicId) -> Option<Topic> {
 const TOPICS: [&str; 2] = ["data-0", "data-1"];
 const FIRST_TOPIC: &str = TOPICS[0];
 
-/// A group of the classic protocol, one of KIP-848, and one without members.
-const GROUPS: [&str; 3] = [CLASSIC, CONSUMER, BY_HAND];
+/// A group of the classic protocol, one of KIP-848, one of both, and one without members.
+const GROUPS: [&str; 4] = [CLASSIC, CONSUMER, MIXED, BY_HAND];
 const CLASSIC: &str = "classic";
 const CONSUMER: &str = "consumer";
+const MIXED: &str = "mixed";
 const BY_HAND: &str = "by-hand";
 
 /// Seeds of each kind when nothing else is asked for.

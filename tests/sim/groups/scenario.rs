@@ -11,19 +11,16 @@ use ringlog::sim::Network;
 use super::consumer::Wanted;
 use super::member::{Client, Surroundings};
 use super::oracle::{Counts, Oracle};
-use super::tools::{TRANSACTION_MS, Tool};
-use super::{BY_HAND, CLASSIC, CONSUMER, FIRST_TOPIC, TOPICS, classic, consumer, partitions_of};
+use super::tools::Tool;
+use super::transactions::TRANSACTION_MS;
+use super::{
+    BY_HAND, CLASSIC, CONSUMER, FIRST_TOPIC, MIXED, TOPICS, classic, consumer, partitions_of,
+};
 use crate::caller::Caller;
 use crate::life::{Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-
-/// What a run leaves: equal for equal seeds.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Outcome {
-    pub event_hash: u64,
-    pub counts: Counts,
-}
+use crate::seeds::Outcome;
 
 /// A broker's life, and its members'.
 struct Groups {
@@ -31,6 +28,8 @@ struct Groups {
     oracle: Rc<RefCell<Oracle>>,
     classic: Vec<classic::Place>,
     consumers: Vec<consumer::Place>,
+    /// Of the group whose members speak the one protocol or the other.
+    mixed: Vec<consumer::Place>,
     session_ms: u64,
     with_faults: bool,
     /// The wall clock less the monotonic one, in the first boot.
@@ -38,7 +37,7 @@ struct Groups {
 }
 
 /// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
+pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
     let mut groups = Groups::new(seed, with_faults)?;
     let rounds = 1 + groups.life.machine.random.below(3);
     for _ in 0..rounds {
@@ -59,8 +58,6 @@ impl Groups {
         let session_ms = [400, 600][random.index(2)];
         let advertise = ["single", "per-core"][random.index(2)];
         machine.settings = vec![
-            // Retention has lives of its own.
-            ("log.initial.task.delay.ms", "600000".to_owned()),
             ("advertise", advertise.to_owned()),
             ("offsets.topic.num.partitions", "2".to_owned()),
             ("transaction.state.log.num.partitions", "2".to_owned()),
@@ -93,8 +90,15 @@ impl Groups {
             consumer::Process::of(instance(at), id, wanted)
         });
         let consumers = of_consumers.map(|process| Rc::new(RefCell::new(process))).collect();
+        let of_mixed = (0..4).map(|at| {
+            let id = oracle.borrow_mut().name("member");
+            let wanted = [Wanted::First, Wanted::Both, Wanted::Pattern][at % 3];
+            let process = consumer::Process::of(None, id, wanted);
+            if at % 2 == 0 { process.speaking_classic() } else { process }
+        });
+        let mixed = of_mixed.map(|process| Rc::new(RefCell::new(process))).collect();
         let life = Life::new(machine);
-        Ok(Groups { life, oracle, classic, consumers, session_ms, with_faults, clock })
+        Ok(Groups { life, oracle, classic, consumers, mixed, session_ms, with_faults, clock })
     }
 
     fn round(&mut self) -> Result<(), String> {
@@ -129,7 +133,8 @@ impl Groups {
         quiet.map_err(|stalled| self.told(&format!("no calm: {stalled}")))?;
         self.oracle.borrow().trace.check()?;
         self.check_classic(&cluster)?;
-        self.check_consumers(&cluster)?;
+        self.check_consumers(&cluster, CONSUMER, &self.consumers)?;
+        self.check_consumers(&cluster, MIXED, &self.mixed)?;
         let keys = self.oracle.borrow().offsets.keys();
         // Nobody can say when a transaction ends by a clock that has moved.
         let stable = (clock(&cluster) - self.clock).abs() <= 5;
@@ -177,8 +182,13 @@ impl Groups {
             && member.led.is_none_or(|led| led == now)
     }
 
-    fn check_consumers(&self, cluster: &Rc<Cluster>) -> Result<(), String> {
-        let members = self.consumers.iter().map(|place| place.borrow().clone());
+    fn check_consumers(
+        &self,
+        cluster: &Rc<Cluster>,
+        group: &str,
+        places: &[consumer::Place],
+    ) -> Result<(), String> {
+        let members = places.iter().map(|place| place.borrow().clone());
         let members: Vec<consumer::Process> = members.collect();
         let epochs: BTreeSet<i32> = members.iter().map(|member| member.epoch).collect();
         let owned = members.iter().flat_map(|member| member.owned.keys().copied());
@@ -195,12 +205,16 @@ impl Groups {
         let mut all = [first.clone(), second].concat();
         all.sort_unstable();
         // What a pattern stands for is looked up every ten seconds at most.
-        let any_names_both = members.iter().any(|member| member.wanted == Wanted::Both);
-        let has_enough = has == all || (!any_names_both && has == first);
+        let mut speakers = members.iter().filter(|member| !member.speaks_classic());
+        let any_names_both = speakers.clone().any(|member| member.wanted == Wanted::Both);
+        // Whose assignment goes on after a downgrade does not know that it leads.
+        let is_classic = speakers.next().is_none();
+        let is_old = is_classic && has.len() >= 3 && first.starts_with(&has);
+        let has_enough = has == all || (!any_names_both && has == first) || is_old;
         if epochs.len() == 1 && has_enough {
             return Ok(());
         }
-        Err(self.told(&format!("{CONSUMER} is not at rest: {epochs:?} have {has:?} of {all:?}")))
+        Err(self.told(&format!("{group} is not at rest: {epochs:?} have {has:?} of {all:?}")))
     }
 
     fn boot(&mut self) -> Result<Rc<Cluster>, String> {
@@ -208,7 +222,7 @@ impl Groups {
         let crashed = &mut || oracle.borrow_mut().counts.crashes += 1;
         let cluster = self.life.boot(crashed).map_err(|what| self.told(&what))?;
         self.oracle.borrow_mut().boot(cluster.shards.len());
-        for place in &self.consumers {
+        for place in self.consumers.iter().chain(&self.mixed) {
             place.borrow_mut().boot();
         }
         Ok(cluster)
@@ -227,8 +241,14 @@ impl Groups {
             let member = classic::Member { client, place, zombie_steps: None };
             runtime.spawn(Box::pin(member.run()));
         }
-        for (at, place) in self.consumers.clone().into_iter().enumerate() {
-            let client = self.client(cluster, (may_fail, calm), CONSUMER, &format!("k{at}"));
+        let of = |group, stem: &str, places: &[consumer::Place]| {
+            let named = places.iter().enumerate();
+            let named = named.map(|(at, place)| (group, format!("{stem}{at}"), Rc::clone(place)));
+            named.collect::<Vec<_>>()
+        };
+        let places = [of(CONSUMER, "k", &self.consumers), of(MIXED, "x", &self.mixed)].concat();
+        for (group, name, place) in places {
+            let client = self.client(cluster, (may_fail, calm), group, &name);
             let runtime = Rc::clone(&client.caller.runtime);
             let session_ms = self.session_ms;
             let member = consumer::Member { client, place, zombie_steps: None, session_ms };

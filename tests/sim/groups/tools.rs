@@ -1,11 +1,10 @@
-//! Whoever is no member: readers of committed offsets, tools that commit and delete by hand,
-//! transactional producers that commit offsets, and an admin under whom topics grow.
+//! Whoever is no member: readers of committed offsets, tools that commit and delete by hand, also
+//! in transactions, and an admin under whom topics grow.
 
 use std::rc::Rc;
 
+use kafka_protocol::messages::CreatePartitionsRequest;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
-use kafka_protocol::messages::{CreatePartitionsRequest, InitProducerIdRequest};
-use ringlog::metadata::image::TRANSACTION_STATE;
 
 use super::member::{Client, Credentials, PATIENCE_MS, Sense, sense};
 use super::offsets::WriteNo;
@@ -14,7 +13,6 @@ use super::{BY_HAND, FIRST_TOPIC, GROUPS, TOPICS, partitions_of, topic_of};
 use crate::support::groups::delete as delete_groups;
 use crate::support::offsets::{delete, fetch};
 use crate::support::requests::create_topic;
-use crate::support::transactions::{Identity, end_txn, transactional_id, txn_offset_commit};
 
 /// Somebody who uses groups without being a member of any.
 pub struct Tool {
@@ -98,6 +96,13 @@ impl Tool {
         }
     }
 
+    async fn commit_in_transaction(&mut self) {
+        self.client.group = BY_HAND.to_owned();
+        let topic = topic_of(&self.client.caller.cluster, FIRST_TOPIC);
+        let partition = self.client.caller.random.index(2) as i32;
+        self.client.commit_in_transaction(&nobody(), &topic, partition).await;
+    }
+
     async fn delete_offset(&mut self) {
         self.client.group = BY_HAND.to_owned();
         let partition = self.client.caller.random.index(2) as i32;
@@ -151,82 +156,6 @@ impl Tool {
         }
     }
 
-    /// A whole transaction that commits an offset, or does not.
-    async fn commit_in_transaction(&mut self) {
-        self.client.group = BY_HAND.to_owned();
-        let id = format!("txn of {}", self.client.name);
-        let Some(producer) = self.init(&id).await else { return };
-        let partition = self.client.caller.random.index(2) as i32;
-        let key = (BY_HAND.to_owned(), FIRST_TOPIC.to_owned(), partition);
-        let (no, value) = self.client.around.oracle.borrow_mut().offsets.committing(key, true);
-        let offsets = [(partition, value)];
-        let request = txn_offset_commit(&id, producer, BY_HAND, FIRST_TOPIC, &offsets);
-        self.client.say(|| format!("commits {value} in a transaction of {producer:?}"));
-        let (mut taken, mut is_under_way) = (false, false);
-        for _ in 0..4 {
-            let answer = self.client.ask(5, &request).await;
-            is_under_way |= answer.is_none() || self.client.caller.copied;
-            let Some(answer) = answer else { continue };
-            match sense(answer.topics[0].partitions[0].error_code) {
-                Sense::Good => taken = true,
-                Sense::Unknown => self.client.caller.pause(20).await,
-                Sense::Refused(_) => break,
-            }
-            if taken {
-                break;
-            }
-        }
-        if taken && !is_under_way {
-            self.client.around.oracle.borrow_mut().offsets.taken(no);
-        }
-        if self.client.caller.random.chance(1, 3) {
-            self.client.caller.pause(60).await;
-        }
-        let commits = taken && self.client.caller.random.chance(3, 4);
-        match self.end(&id, producer, commits).await {
-            Sense::Good if commits => {
-                let mut oracle = self.client.around.oracle.borrow_mut();
-                oracle.counts.in_transactions += 1;
-                oracle.offsets.acked(no);
-            }
-            // Nobody has asked to commit it, or will.
-            _ if !commits => self.client.around.oracle.borrow_mut().offsets.refused(no),
-            _ => {}
-        }
-    }
-
-    async fn init(&mut self, id: &str) -> Option<Identity> {
-        let request = InitProducerIdRequest::default()
-            .with_transactional_id(Some(transactional_id(id)))
-            .with_transaction_timeout_ms(TRANSACTION_MS);
-        let answer = self.ask_coordinator(5, id, &request).await?;
-        let identity = Identity { id: answer.producer_id.0, epoch: answer.producer_epoch };
-        (answer.error_code == 0).then_some(identity)
-    }
-
-    /// Ends a transaction; it asks until it knows, though not for ever.
-    async fn end(&mut self, id: &str, producer: Identity, commit: bool) -> Sense {
-        for _ in 0..6 {
-            let request = end_txn(id, producer, commit);
-            let answer = self.ask_coordinator(5, id, &request).await;
-            match answer.map(|answer| sense(answer.error_code)) {
-                None | Some(Sense::Unknown) => self.client.caller.pause(20).await,
-                Some(known) => return known,
-            }
-        }
-        Sense::Unknown
-    }
-
-    async fn ask_coordinator<R: kafka_protocol::protocol::Request>(
-        &mut self,
-        version: i16,
-        id: &str,
-        request: &R,
-    ) -> Option<R::Response> {
-        self.client.caller.aim_at_keeper(TRANSACTION_STATE, id);
-        self.client.caller.ask(version, request, PATIENCE_MS).await
-    }
-
     /// The first topic gets more partitions, or the second is created.
     async fn grow(&mut self) {
         let cluster = Rc::clone(&self.client.caller.cluster);
@@ -261,9 +190,6 @@ fn nobody() -> Credentials {
 
 /// Most partitions of the first topic.
 const PARTITIONS_MAX: i32 = 6;
-
-/// How long a transaction may stay open.
-pub const TRANSACTION_MS: i32 = 300;
 
 const LOADING: i16 = 14;
 const GROUP_ID_NOT_FOUND: i16 = 69;

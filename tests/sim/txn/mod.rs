@@ -5,9 +5,9 @@
 //! One seed is one life: boots with other numbers of shards, which are one node or several;
 //! producers of both protocol levels that die, come back and go on as zombies, requests lost,
 //! doubled and late, messages between shards delayed, queues between shards of a few messages,
-//! transactions that time out, a topic that is deleted under open transactions, power loss at any
-//! step, failing and full disks. At the end there is quiet for as long as a transaction may stay
-//! open, and everything is read once more.
+//! transactions that time out, a topic whose records go under open transactions and that goes
+//! itself, power loss at any step, failing and full disks. At the end there is quiet for as long as
+//! a transaction may stay open, and everything is read once more.
 
 mod clients;
 mod oracle;
@@ -15,63 +15,21 @@ mod readers;
 mod scenario;
 mod topics;
 
-use oracle::Counts;
-
-use crate::run_seeds;
+use crate::seeds;
 
 #[test]
 fn transactions_are_whole_or_nothing() {
-    let total = run_seeds("transactions_are_whole_or_nothing", SEEDS, |seed| life(seed, false));
-    assert_covered(&total);
+    seeds::check("transactions_are_whole_or_nothing", SEEDS, false, scenario::run);
 }
 
 #[test]
 fn transactions_are_whole_or_nothing_over_faults() {
-    let total =
-        run_seeds("transactions_are_whole_or_nothing_over_faults", SEEDS, |seed| life(seed, true));
-    assert_covered(&total);
+    seeds::check("transactions_are_whole_or_nothing_over_faults", SEEDS, true, scenario::run);
 }
 
 #[test]
 fn a_seed_of_transactions_gives_the_same_run_twice() {
-    for seed in [1, 4] {
-        let first = scenario::run(seed, seed == 4).expect("a sound run");
-        let second = scenario::run(seed, seed == 4).expect("a sound run");
-        assert_eq!(first, second, "seed {seed}");
-    }
-}
-
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    scenario::run(seed, with_faults).map(|outcome| outcome.counts)
-}
-
-/// Many seeds together have done everything.
-fn assert_covered(total: &Counts) {
-    if total.boots < 300 {
-        return;
-    }
-    let counts = [
-        total.crashes,
-        total.clean_stops,
-        total.committed,
-        total.aborted,
-        total.in_doubt,
-        total.offsets,
-        total.lost_answers,
-        total.copies,
-        total.refusals,
-        total.zombies,
-        total.unstable_offsets,
-        total.spare_batches,
-        total.deletions,
-    ];
-    assert!(counts.iter().all(|&count| count > 0), "{total:?}");
-}
-
-impl crate::Tally for Counts {
-    fn add(&mut self, other: &Counts) {
-        Counts::add(self, other);
-    }
+    seeds::check_determinism(scenario::run);
 }
 
 /// The group in which a transactional id commits its offsets.

@@ -67,52 +67,31 @@ struct Inits {
     open: BTreeSet<u64>,
 }
 
-/// How much a run did.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    pub boots: u64,
-    pub crashes: u64,
-    pub clean_stops: u64,
-    pub faulty_boots: u64,
-    pub batches: u64,
-    pub transactions: u64,
-    pub committed: u64,
-    pub aborted: u64,
-    /// Commits without an answer that turned out either way.
-    pub in_doubt: u64,
-    pub offsets: u64,
-    pub lost_answers: u64,
-    pub copies: u64,
-    pub refusals: u64,
-    pub zombies: u64,
-    pub reads: u64,
-    pub unstable_offsets: u64,
-    /// Batches in a topic that may be deleted.
-    pub spare_batches: u64,
-    pub deletions: u64,
-}
-
-impl Counts {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Counts) {
-        self.boots += other.boots;
-        self.crashes += other.crashes;
-        self.clean_stops += other.clean_stops;
-        self.faulty_boots += other.faulty_boots;
-        self.batches += other.batches;
-        self.transactions += other.transactions;
-        self.committed += other.committed;
-        self.aborted += other.aborted;
-        self.in_doubt += other.in_doubt;
-        self.offsets += other.offsets;
-        self.lost_answers += other.lost_answers;
-        self.copies += other.copies;
-        self.refusals += other.refusals;
-        self.zombies += other.zombies;
-        self.reads += other.reads;
-        self.unstable_offsets += other.unstable_offsets;
-        self.spare_batches += other.spare_batches;
-        self.deletions += other.deletions;
+counts! {
+    /// How much a run did.
+    pub struct Counts {
+        pub boots: u64,
+        pub crashes: u64,
+        pub clean_stops: u64,
+        pub faulty_boots: u64,
+        pub batches: u64,
+        pub transactions: u64,
+        pub committed: u64,
+        pub aborted: u64,
+        /// Commits without an answer that turned out either way.
+        pub in_doubt: u64,
+        pub offsets: u64,
+        pub lost_answers: u64,
+        pub copies: u64,
+        pub refusals: u64,
+        pub zombies: u64,
+        pub reads: u64,
+        pub unstable_offsets: u64,
+        /// Batches in a topic that may be deleted.
+        pub spare_batches: u64,
+        pub deletions: u64,
+        /// Partitions of that topic from which retention has taken records.
+        pub forgotten: u64,
     }
 }
 

@@ -278,16 +278,18 @@ impl Reader {
             if self.caller.aim.is_none() {
                 continue;
             }
-            let mut ends = Vec::new();
-            for isolation in [0, 1] {
-                let request = list_offsets(SPARE, index, -1).with_isolation_level(isolation);
-                let answer = self.ask(7, &request).await.ok_or("no end")?;
+            let mut bounds = Vec::new();
+            for (timestamp, isolation) in [(-1, 0), (-1, 1), (-2, 0)] {
+                let request = list_offsets(SPARE, index, timestamp);
+                let answer = self.ask(7, &request.with_isolation_level(isolation)).await;
+                let answer = answer.ok_or("no bound")?;
                 let partition = &answer.topics[0].partitions[0];
-                ends.push((partition.error_code, partition.offset));
+                bounds.push((partition.error_code, partition.offset));
             }
-            if ends[0] != ends[1] || ends[0].0 != 0 {
-                return Err(format!("something is open in {index} of {SPARE}: {ends:?}"));
+            if bounds[0] != bounds[1] || bounds[0].0 != 0 {
+                return Err(format!("something is open in {index} of {SPARE}: {bounds:?}"));
             }
+            self.around.oracle.borrow_mut().counts.forgotten += u64::from(bounds[2].1 > 0);
         }
         Ok(())
     }

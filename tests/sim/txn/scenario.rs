@@ -17,13 +17,7 @@ use crate::caller::Caller;
 use crate::life::{Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-
-/// What a run leaves: equal for equal seeds.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Outcome {
-    pub event_hash: u64,
-    pub counts: Counts,
-}
+use crate::seeds::Outcome;
 
 /// A broker's life, and its producers'.
 struct Transactions {
@@ -39,7 +33,7 @@ struct Transactions {
 }
 
 /// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
+pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
     let mut all = Transactions::new(seed, with_faults)?;
     let rounds = 1 + all.life.machine.random.below(2);
     for _ in 0..rounds {
@@ -60,8 +54,6 @@ impl Transactions {
         let ids_expire = random.chance(1, 5);
         let hold_ms = [0, 20, 1_000][random.index(3)];
         machine.settings = vec![
-            // Retention has lives of its own.
-            ("log.initial.task.delay.ms", "600000".to_owned()),
             ("advertise", ["single", "single", "per-core"][random.index(3)].to_owned()),
             ("txn_pending_hold_ms", format!("{hold_ms}ms")),
             ("transaction.state.log.num.partitions", "3".to_owned()),

@@ -1,13 +1,17 @@
-//! A topic that is deleted while transactions are open in it, and created again.
+//! A topic that is deleted while transactions are open in it, and created again, often as one that
+//! keeps nothing.
 //!
 //! Owns nothing but the wish: what becomes of records there is nobody's promise. Transactions that
 //! wrote to it must end all the same, and nothing may be left open in the topic that takes its
 //! name.
 
+use kafka_protocol::messages::create_topics_request::CreatableTopicConfig;
+
 use super::SPARE;
 use super::clients::{PATIENCE_MS, Surroundings};
 use crate::caller::Caller;
 use crate::support::requests::{create_topic, delete_topic};
+use crate::support::transactions::text;
 
 /// Whoever deletes and creates it.
 pub struct Admin {
@@ -28,7 +32,10 @@ impl Admin {
                 }
                 Some(_) => continue,
                 None => {
-                    let request = create_topic(SPARE, SPARE_PARTITIONS);
+                    let mut request = create_topic(SPARE, SPARE_PARTITIONS);
+                    if self.caller.random.chance(2, 3) {
+                        request.topics[0].configs = forgetful();
+                    }
                     let answer = self.caller.ask(5, &request, PATIENCE_MS).await;
                     answer.map(|answer| answer.topics[0].error_code)
                 }
@@ -38,6 +45,15 @@ impl Admin {
             oracle.counts.deletions += u64::from(answer == Some(0));
         }
     }
+}
+
+/// Settings by which retention takes records at once, whatever is open among them.
+fn forgetful() -> Vec<CreatableTopicConfig> {
+    let settings = [("retention.ms", "1"), ("segment.ms", "1")];
+    let config = |(name, value)| {
+        CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value)))
+    };
+    settings.map(config).into()
 }
 
 /// Its partitions.

@@ -4,9 +4,9 @@
 //! everybody's is answered when that is durable. A heartbeat changes when a session ends, and
 //! nothing else: it allocates nothing.
 //!
-//! **Deviation**: a sync that is answered 27 prolongs the session, as such a heartbeat does. In
-//! Kafka 4.3.1 it does not, and a member that was just told to join again may be removed with what
-//! it still consumes.
+//! **Deviation**: a sync that is answered at once prolongs the session, whether with 27 or with
+//! the assignment, as a heartbeat does. In Kafka 4.3.1 it does not, and a member that was just told
+//! what it has, or to join again, may be removed while it consumes.
 
 use std::sync::Arc;
 
@@ -178,6 +178,7 @@ impl Step<'_> {
             }
             Phase::Stable => {
                 self.note_synced(&sync.member_id);
+                self.touch(&sync.member_id);
                 let member = self.live.members.get(&sync.member_id);
                 let assignment = member.map(|member| member.assignment.clone());
                 self.answer_sync(ticket, assignment.unwrap_or_default());

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::downgrade::named;
 use super::heartbeat::{check_holder, unknown_instance, without_epochs};
 use super::reconcile::has;
-use super::{Alarm, ConsumerGroup, Member, MemberState, Plan, Rules, Timer};
+use super::{Alarm, Alarms, ConsumerGroup, Member, MemberState, Plan, Rules, Timer};
 use crate::coordinator::group::classic::members::{Heartbeat, Leave, Sync, left};
 use crate::coordinator::group::classic::subscription::{self, CONSUMER};
 use crate::coordinator::group::outcome::{LeaveAnswer, Now, SyncAnswer, Timers};
@@ -89,7 +89,8 @@ impl ConsumerGroup {
         if beat.generation != member.current.epoch {
             return ErrorCode::IllegalGeneration;
         }
-        let mut alarms = vec![session_alarm(id, facts, now)];
+        let mut alarms = Alarms::new();
+        alarms.push(session_alarm(id, facts, now));
         let code = if self.has_to_join(id, member) {
             alarms.push(join_alarm(id, member, now));
             ErrorCode::RebalanceInProgress

@@ -1,9 +1,10 @@
 //! ConsumerGroupHeartbeat: joining, staying and rejoining.
 //!
-//! A heartbeat may change the member's subscription, which raises the group's epoch; a group whose
-//! epoch is ahead of its target gets a new target; a member that is behind its target is moved
-//! towards it. A member whose last answer was lost may come with its previous epoch, provided that
-//! it has nothing that it should not. Source: KIP-848, Kafka's `consumerGroupHeartbeat`.
+//! A heartbeat that changes nothing allocates nothing (`benches/groups.rs`). One may change the
+//! member's subscription, which raises the group's epoch; a group whose epoch is ahead of its
+//! target gets a new target; a member that is behind its target is moved towards it. A member whose
+//! last answer was lost may come with its previous epoch, provided that it has nothing that it
+//! should not. Source: KIP-848, Kafka's `consumerGroupHeartbeat`.
 //!
 //! **Deviation**: a static member that comes again with epoch 0 and its own member id has lost the
 //! answer to its join: it gets its assignment again. Kafka 4.3.1 refuses it for as long as the
@@ -110,9 +111,10 @@ impl Heartbeat {
         } else if epoch < STATIC_LEAVE_EPOCH {
             return invalid("MemberEpoch is invalid.");
         }
-        let names: Vec<&str> = assignors.iter().map(|assignor| assignor.name()).collect();
+        let is_known = |wanted: &str| assignors.iter().any(|assignor| assignor.name() == wanted);
         match &self.assignor {
-            Some(wanted) if !names.contains(&&**wanted) => {
+            Some(wanted) if !is_known(wanted) => {
+                let names: Vec<&str> = assignors.iter().map(|assignor| assignor.name()).collect();
                 let known = names.join(", ");
                 let message = format!(
                     "ServerAssignor {wanted} is not supported. Supported assignors: {known}."
@@ -322,8 +324,9 @@ impl ConsumerGroup {
         let names_changed = is_updated && old.topic_names != metadata.topic_names;
         let regex = self.change_regex(old, metadata, rules, plan)?;
         let is_bumped = names_changed || regex == RegexChange::Resolved;
-        let without: Vec<&Member> = if found.is_new { Vec::new() } else { vec![&found.member] };
-        self.check_topics(is_bumped, &without, metadata, rules, plan);
+        let own = &found.member;
+        let without = if found.is_new { &[] } else { std::slice::from_ref(&own) };
+        self.check_topics(is_bumped, without, metadata, rules, plan);
         Ok(names_changed || regex != RegexChange::None)
     }
 

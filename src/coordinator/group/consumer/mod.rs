@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::assignor::{Assignor, Partitions};
 use super::conversion::ClassicMembers;
@@ -166,10 +167,13 @@ pub struct Plan<A> {
     /// What to say once that is durable.
     pub answer: A,
     /// Timers to set then.
-    pub timers: Vec<(Timer, Alarm)>,
+    pub timers: Alarms,
     /// The classic group that it is to become, where only members of that protocol are left.
     pub classic: Option<Box<ClassicMembers>>,
 }
+
+/// Timers and what becomes of them. Most operations have one, which takes no allocation.
+pub type Alarms = SmallVec<[(Timer, Alarm); 1]>;
 
 /// What a group's timers are for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -517,7 +521,7 @@ impl Eq for ConsumerGroup {}
 
 impl<A> Plan<A> {
     fn new(answer: A) -> Plan<A> {
-        Plan { changes: Vec::new(), answer, timers: Vec::new(), classic: None }
+        Plan { changes: Vec::new(), answer, timers: Alarms::new(), classic: None }
     }
 
     /// The changes as records of this group.

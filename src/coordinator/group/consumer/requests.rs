@@ -228,14 +228,14 @@ impl Groups {
             Alarm::At(at_ms) => (timer, Alarm::AtUnlessSet(at_ms)),
             other => (timer, other),
         };
-        group.set(whole.into_iter().map(unless_set).collect())
+        group.set(whole.into_iter().map(unless_set))
     }
 
     /// What becomes of a timer whose records could not be appended: it comes again soon.
     pub fn timer_not_written(&mut self, id: &str, timer: &Timer, now: Now) -> Timers {
         let group = self.groups.get_mut(id).and_then(|group| group.kind.consumer_mut());
         let due_ms = now.ms.saturating_add(TIMER_RETRY_MS);
-        group.map_or_else(Timers::new, |group| group.set(vec![(timer.clone(), Alarm::At(due_ms))]))
+        group.map_or_else(Timers::new, |group| group.set([(timer.clone(), Alarm::At(due_ms))]))
     }
 
     /// A consumer group.
@@ -320,7 +320,7 @@ fn upgrade(
     let mut first = vec![GroupRecord::GroupGone(Arc::clone(id))];
     first.extend(records_of(id, &changes).into_iter().map(GroupRecord::Consumer));
     let mut alarms = group.sessions_of_classic(rules.now.ms);
-    alarms.append(&mut plan.timers);
+    alarms.extend(plan.timers.drain(..));
     let rest = Conversion {
         answers: classic.answers_to_waiting(),
         timers: classic.timers_off(),
@@ -363,7 +363,10 @@ impl ConsumerGroup {
     }
 
     /// Notes when timers run out; returns those that have to be set anew.
-    pub(in crate::coordinator::group) fn set(&mut self, alarms: Vec<(Timer, Alarm)>) -> Timers {
+    pub(in crate::coordinator::group) fn set(
+        &mut self,
+        alarms: impl IntoIterator<Item = (Timer, Alarm)>,
+    ) -> Timers {
         let mut timers = Timers::new();
         for (timer, alarm) in alarms {
             let at_ms = match alarm {

@@ -148,6 +148,21 @@ fn a_sync_that_tells_of_a_rebalance_prolongs_the_session() {
     assert_eq!((context.members(), context.joined(joins).generation), (vec![a.to_owned()], 2));
 }
 
+/// Who asks late what it has is there, and has the time of a session from then on.
+#[test]
+fn a_sync_in_a_stable_group_prolongs_the_session() {
+    let (mut context, ids) = Context::stable(2);
+    let (a, b) = (ids[0].as_str(), ids[1].as_str());
+    context.pass(i64::from(SESSION_MS) - 1);
+    assert_eq!(context.heartbeat(a, None, 1), NONE);
+    let late = context.sync(b, 1, &[]);
+    assert_eq!(context.synced(late), (NONE, b.to_owned()));
+    context.pass(i64::from(SESSION_MS) - 1);
+    assert_eq!((context.members(), context.state()), (ids.clone(), "Stable"));
+    context.pass(1);
+    assert_eq!((context.members(), context.state()), (vec![], "Empty"));
+}
+
 #[test]
 fn an_id_that_is_not_used_is_forgotten() {
     let mut context = Context::new();

@@ -439,6 +439,24 @@ fn a_static_member_that_upgrades_a_first_rebalance_leaves_nothing_unassigned() {
     ]);
 }
 
+/// It asks for its assignment two seconds after its join was answered, and consumes for as long as
+/// a session lasts from then on.
+#[test]
+fn who_syncs_late_has_a_session_from_then_on() {
+    play(&[
+        Step::Start(2, Speaks::Eager, true),
+        Step::Start(4, Speaks::Eager, true),
+        Step::Restart,
+        Step::Act(4),
+        Step::Act(2),
+        Step::Sleep(8_000),
+        Step::Act(4),
+        Step::Act(2),
+        Step::Sleep(8_000),
+        Step::Start(0, Speaks::Consumer, false),
+    ]);
+}
+
 /// Takes all steps, and lets the group settle.
 fn play(steps: &[Step]) {
     let mut play = Play { mixed: Mixed::new(), clients: vec![OUT; CLIENTS], lives: 0 };

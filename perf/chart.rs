@@ -1,0 +1,165 @@
+//! The report as a page: one file without scripts, with charts in SVG.
+//!
+//! Owns how figures are drawn. Takes the same object that is written as JSON, and decides nothing.
+
+use serde_json::Value;
+
+/// Quantiles of a latency curve, and what they are called.
+pub const QUANTILES: &[(f64, &str)] = &[
+    (0.0, "min"),
+    (0.25, "p25"),
+    (0.5, "p50"),
+    (0.75, "p75"),
+    (0.9, "p90"),
+    (0.99, "p99"),
+    (0.999, "p99.9"),
+    (0.9999, "p99.99"),
+    (1.0, "max"),
+];
+
+/// The page.
+#[must_use]
+pub fn page(report: &Value) -> String {
+    let mut body = format!("<h1>Ringlog beside Apache Kafka</h1><p>{}</p>", text(&report["title"]));
+    body += "<h2>The machine in the same minute</h2><table>";
+    for (name, value) in report["floors"].as_object().into_iter().flatten() {
+        body += &format!("<tr><th>{name}</th><td>{value}</td></tr>");
+    }
+    body += "</table>";
+    for scenario in each(&report["scenarios"]) {
+        body += &format!("<h2>{}</h2>", text(&scenario["title"]));
+        let brokers = each(&scenario["brokers"]);
+        body += &curves(brokers);
+        let columns = each(&scenario["columns"]);
+        body += &table(columns, brokers, ("name", ""));
+        body += &table(columns, each(&scenario["ratios"]), ("of", "to"));
+    }
+    format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <title>Ringlog beside Apache Kafka</title><style>{STYLE}</style></head>\
+         <body>{body}</body></html>\n"
+    )
+}
+
+/// Figures of brokers or ratios: median, and lowest and highest beside it.
+fn table(columns: &[Value], rows: &[Value], (head, to): (&str, &str)) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = "<table><tr><th></th>".to_owned();
+    for name in columns {
+        out += &format!("<th>{}</th>", text(name));
+    }
+    out += "</tr>";
+    for row in rows {
+        let head = match row[to].as_str() {
+            Some(to) => format!("{} / {to}", text(&row[head])),
+            None => text(&row[head]).to_owned(),
+        };
+        out += &format!("<tr><th>{head}</th>");
+        for name in columns {
+            let figure = &row["figures"][text(name)];
+            out += &format!("<td>{} <i>{}..{}</i></td>", figure[0], figure[1], figure[2]);
+        }
+        out += "</tr>";
+    }
+    out + "</table>"
+}
+
+/// Latency over quantiles, one line per broker, on a logarithmic scale.
+fn curves(brokers: &[Value]) -> String {
+    let points = |broker: &Value| -> Vec<f64> {
+        each(&broker["curve_us"]).iter().filter_map(Value::as_f64).map(|us| us.max(1.0)).collect()
+    };
+    let all: Vec<f64> = brokers.iter().flat_map(points).collect();
+    let highest = all.iter().copied().fold(10.0, f64::max).log10().ceil();
+    let lowest = all.iter().copied().fold(f64::INFINITY, f64::min).log10().floor().max(0.0);
+    let x = |place: usize| LEFT + place as f64 * (WIDTH - LEFT) / QUANTILES.len() as f64;
+    let y = |us: f64| TOP + (highest - us.log10()) / (highest - lowest).max(1.0) * (HEIGHT - TOP);
+    let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">", HEIGHT + 60.0);
+    let mut power = lowest;
+    while power <= highest {
+        let (us, at) = (10f64.powf(power), y(10f64.powf(power)));
+        out += &format!(
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{us} us</text>",
+            LEFT - 6.0,
+            at + 4.0
+        );
+        power += 1.0;
+    }
+    for (place, (_, name)) in QUANTILES.iter().enumerate() {
+        let (at, below) = (x(place), HEIGHT + 18.0);
+        out += &format!("<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{name}</text>");
+    }
+    for (number, broker) in brokers.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let line: Vec<String> = points(broker)
+            .iter()
+            .enumerate()
+            .map(|(place, &us)| format!("{:.1},{:.1}", x(place), y(us)))
+            .collect();
+        let (line, at) = (line.join(" "), LEFT + number as f64 * 220.0);
+        let (name, below) = (text(&broker["name"]), HEIGHT + 44.0);
+        out += &format!(
+            "<polyline points=\"{line}\" stroke=\"{colour}\"/>\
+             <text x=\"{at}\" y=\"{below}\" fill=\"{colour}\">{name}</text>"
+        );
+    }
+    out + "</svg>"
+}
+
+fn each(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 90.0;
+const TOP: f64 = 12.0;
+const COLOURS: &[&str] = &["#0b62a4", "#3aa6dd", "#c0392b", "#e8963a"];
+const STYLE: &str = "body{font:14px sans-serif;max-width:70em;margin:2em auto}\
+    table{border-collapse:collapse;margin:1em 0}th,td{border:1px solid #ccc;padding:.2em .5em}\
+    th{text-align:left}td{text-align:right}i{color:#777;font-size:85%}\
+    svg text{font:12px sans-serif}polyline{fill:none;stroke-width:2}.grid{stroke:#ddd}";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_broker_has_a_line_and_a_row() {
+        let broker = |name: &str, us: f64| {
+            let curve: Vec<f64> = QUANTILES.iter().map(|_| us).collect();
+            json!({ "name": name, "figures": { "p50_us": [us, us, us] }, "curve_us": curve })
+        };
+        let report = json!({
+            "title": "t",
+            "floors": { "floor_us": 5 },
+            "scenarios": [{
+                "title": "s",
+                "columns": ["p50_us"],
+                "brokers": [broker("a", 100.0), broker("b", 1000.0)],
+                "ratios": [{ "of": "a", "to": "b", "figures": { "p50_us": [0.1, 0.1, 0.1] } }],
+            }],
+        });
+        let page = page(&report);
+        assert_eq!(page.matches("<polyline").count(), 2);
+        assert!(page.contains("<tr><th>a</th><td>100.0 <i>100.0..100.0</i></td></tr>"), "{page}");
+        assert!(page.contains("<tr><th>a / b</th><td>0.1 <i>0.1..0.1</i></td></tr>"), "{page}");
+        assert!(page.contains("<tr><th>floor_us</th><td>5</td></tr>"), "{page}");
+        // The line of the slower one is higher: towards the top, where y is small.
+        let y = |part: &str| -> f64 {
+            let first = part.split(['"', ' ']).next().expect("a point");
+            first.split_once(',').expect("x,y").1.parse().expect("a number")
+        };
+        let lines: Vec<f64> = page.split("<polyline points=\"").skip(1).map(y).collect();
+        assert!(lines[1] < lines[0], "{lines:?}");
+    }
+}
