@@ -1,7 +1,7 @@
 """Where the real programs live, and how they get there.
 
 Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect, MirrorMaker and
-Streams among them, and Flink's with its Kafka connector (Maven), a Python environment for each of
+Streams among them, Flink's with its Kafka connector and spring-kafka (Maven), a Python environment for each of
 confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go, sarama and
 kafka-go (go) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
@@ -24,6 +24,7 @@ AIOKAFKA_VERSION = "0.14.0"
 KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
+SPRING_KAFKA_VERSION = "4.0.0"
 # The last with StreamsEosTest in its jar.
 EOS_TEST_VERSION = "4.1.1"
 FLINK_VERSION = "2.2.1"
@@ -67,6 +68,11 @@ def eos_test_class_path():
 def flink_class_path():
     """Installs Apache Flink with its Kafka connector if needed; the JVM class path of its jars."""
     return jars(f"flink-{FLINK_VERSION}", FLINK_POM)
+
+
+def spring_class_path():
+    """Installs spring-kafka if needed; the JVM class path of its jars."""
+    return jars(f"spring-kafka-{SPRING_KAFKA_VERSION}", SPRING_POM)
 
 
 @one_at_a_time
@@ -247,7 +253,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
   </dependencies>
 </project>
 """
-FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
   <groupId>local</groupId><artifactId>flink-peer</artifactId><version>1</version>
   <packaging>pom</packaging>
   <dependencies>
@@ -277,6 +284,18 @@ EOS_TEST_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
       <version>{EOS_TEST_VERSION}</version><classifier>test</classifier></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
       <version>{OLD_SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+SPRING_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>spring-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.springframework.kafka</groupId><artifactId>spring-kafka</artifactId>
+      <version>{SPRING_KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{SLF4J_VERSION}</version></dependency>
   </dependencies>
 </project>
 """

@@ -43,7 +43,7 @@ def disturb_and_verify(bench, parts):
         return parts[-1]
 
     bench.records("create", *[f"{topic}:5" for topic in TOPICS])
-    # The test asks for three replicas of these, and so for three brokers, but for topics that exist.
+    # The test asks for three replicas of these, but not when they exist.
     bench.records("create", *[f"{topic}:5" for topic in CHANGELOGS], "cleanup.policy=compact")
     driver = start("driver", "run")
     for number in range(PROCESSORS):
