@@ -1,8 +1,8 @@
 //! The files of a partition that only Apache Kafka and its tools read: the epoch checkpoint, the
 //! producer snapshot, and the empty segment of a log of which nothing is left.
 //!
-//! Owns their formats. Epochs and snapshot are written at a clean stop. None of them is ever read by
-//! Ringlog itself, whose state is in the checkpoint images. Source: Kafka's `CheckpointFile`,
+//! Owns their formats. Epochs and snapshot are written at a clean stop. None of them is ever read
+//! by Ringlog itself, whose state is in the checkpoint images. Source: Kafka's `CheckpointFile`,
 //! `ProducerStateManager`, `UnifiedLog.deleteSegments`.
 //!
 //! **Deviation**: Kafka writes a snapshot at every roll. There it shortens the replay after a crash

@@ -110,11 +110,12 @@ class Bench:
         command += [f"-Dorg.slf4j.simpleLogger.log.{name}=trace" for name in logged]
         return self._run([*command, "-cp", class_path, main_class, *arguments], timeout_seconds)
 
-    def start_java(self, main_class, arguments, output, levels):
+    def start_java(self, main_class, arguments, output, levels, class_path=None):
         """A long-running class, of Kafka or of the suite's own, with `arguments`;
         `levels` by logger. What it prints goes to `output`."""
-        class_path = peer_cache.kafka_class_path()
-        class_path = f"{peer_cache.java_classes(class_path)}:{class_path}"
+        if class_path is None:
+            class_path = peer_cache.kafka_class_path()
+            class_path = f"{peer_cache.java_classes(class_path)}:{class_path}"
         command = kafka_peer.java(class_path, main_class, heap="256m")
         place = command.index("-cp")
         levels = [f"-Dorg.slf4j.simpleLogger.log.{name}={level}" for name, level in levels.items()]

@@ -55,8 +55,8 @@ def dump(files, timeout_seconds=120, log_path=None, compacted=False):
 
 
 def check_indexes(files, log_path=None):
-    """The tool's own verdict on these indexes: what Kafka asks of them at a start, and whether every
-    entry is that of a batch in the log beside it. How many of them have entries."""
+    """The tool's own verdict on these indexes: what Kafka asks of them at a start, and whether
+    every entry is that of a batch in the log beside it. How many of them have entries."""
     found = 0
     for line in run_tool(files, ["--index-sanity-check"], 120, log_path).splitlines():
         if line.endswith(" passed sanity check."):

@@ -35,6 +35,8 @@ class Client:
 
     command: object
     settings: tuple = ()
+    # A zombie goes on as a member, without what it had in hand.
+    rejoins: bool = False
 
 
 def run(bench, clients):
@@ -209,12 +211,16 @@ class Life:
         self.wait(lambda: ids(self.alive[identity].lines(), "committed"), lambda: "nothing to stop")
         zombie = self.alive[identity]
         os.kill(zombie.child.pid, signal.SIGSTOP)
-        self.start(identity)
+        if not self.client.rejoins:
+            self.start(identity)
         self.shop.send()
         self.wait_for_all()
         # Of the transaction that it may have been ending, it has yet to hear.
         before = ids(zombie.lines(), "sent")
         os.kill(zombie.child.pid, signal.SIGCONT)
+        if self.client.rejoins:
+            self.wait_until_back(zombie, before)
+            return
         deadline = time.monotonic() + PROGRESS_SECONDS
         while zombie.child.poll() is None:
             if time.monotonic() > deadline:
@@ -226,6 +232,14 @@ class Life:
         since = set(ids(zombie.lines(), "committed")) - set(before)
         same(zombie.name, "ids committed since", set(), since)
         self.counts["fenced"] += 1
+
+    def wait_until_back(self, zombie, before):
+        """It commits new orders, after it has lost the old ones: these have bills already."""
+        def is_back():
+            self.shop.send(PER_TRANSACTION)
+            return set(ids(zombie.lines(), "committed")) - set(before)
+        self.wait(is_back, lambda: f"{zombie.name} does not come back", 0.5)
+        self.counts["rejoined"] = 1
 
     def look_after(self):
         """Whoever has ended is started again: its transaction timed out while the broker was away,

@@ -1,9 +1,9 @@
 """Where the real programs live, and how they get there.
 
-Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect and Streams among
-them (Maven), a Python environment for each of confluent-kafka, aiokafka and kafka-python (pip),
-kafkajs (npm), programs over franz-go, sarama and kafka-go (go), Flink with its Kafka connector
-(Maven) and kcat from the system's packages (apt).
+Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect, MirrorMaker and
+Streams among them, Flink's with its Kafka connector and spring-kafka (Maven), a Python environment for each of
+confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go, sarama and
+kafka-go (go) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -24,10 +24,13 @@ AIOKAFKA_VERSION = "0.14.0"
 KAFKA_PYTHON_VERSION = "3.0.12"
 KAFKAJS_VERSION = "2.2.4"
 SLF4J_VERSION = "2.0.17"
+SPRING_KAFKA_VERSION = "4.0.0"
+# The last with StreamsEosTest in its jar.
+EOS_TEST_VERSION = "4.1.1"
 FLINK_VERSION = "2.2.1"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
-# What Flink is made for.
-FLINK_SLF4J_VERSION = "1.7.36"
+# What Flink and Kafka are made for.
+OLD_SLF4J_VERSION = "1.7.36"
 FRANZ_GO_VERSION = "1.22.3"
 SARAMA_VERSION = "1.61.1"
 KAFKA_GO_VERSION = "0.4.51"
@@ -57,9 +60,19 @@ def kafka_class_path():
     return jars(f"kafka-{KAFKA_VERSION}", POM)
 
 
+def eos_test_class_path():
+    """Installs Kafka Streams with its exactly-once test, if needed; the class path of the jars."""
+    return jars(f"streams-{EOS_TEST_VERSION}", EOS_TEST_POM)
+
+
 def flink_class_path():
     """Installs Apache Flink with its Kafka connector if needed; the JVM class path of its jars."""
     return jars(f"flink-{FLINK_VERSION}", FLINK_POM)
+
+
+def spring_class_path():
+    """Installs spring-kafka if needed; the JVM class path of its jars."""
+    return jars(f"spring-kafka-{SPRING_KAFKA_VERSION}", SPRING_POM)
 
 
 @one_at_a_time
@@ -225,6 +238,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-mirror</artifactId>
+      <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
       <version>{KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
@@ -238,7 +253,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
   </dependencies>
 </project>
 """
-FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
   <groupId>local</groupId><artifactId>flink-peer</artifactId><version>1</version>
   <packaging>pom</packaging>
   <dependencies>
@@ -251,7 +267,35 @@ FLINK_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion
     <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-kafka</artifactId>
       <version>{FLINK_KAFKA_VERSION}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-      <version>{FLINK_SLF4J_VERSION}</version></dependency>
+      <version>{OLD_SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+EOS_TEST_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>eos-test-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{EOS_TEST_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+      <version>{EOS_TEST_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>
+      <version>{EOS_TEST_VERSION}</version><classifier>test</classifier></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{OLD_SLF4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+SPRING_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>spring-peer</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.springframework.kafka</groupId><artifactId>spring-kafka</artifactId>
+      <version>{SPRING_KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>{SLF4J_VERSION}</version></dependency>
   </dependencies>
 </project>
 """

@@ -46,7 +46,12 @@ pub fn batch(
         value.truncate(end);
         builder.push(now_ms - random.below(5_000) as i64, None, Some(&value), &[]);
     }
-    let rules = ValidateRules {
+    validate(Some(Bytes::from(builder.finish())), &rules(config), now_ms).ok()
+}
+
+/// What a broker asks of batches for a topic.
+pub fn rules(config: &TopicConfig) -> ValidateRules {
+    ValidateRules {
         produce_version: 9,
         timestamp_type: config.timestamp_type,
         before_max_ms: config.timestamp_before_max_ms,
@@ -55,8 +60,7 @@ pub fn batch(
         max_message_bytes: config.max_message_bytes,
         segment_bytes: config.segment_bytes as usize,
         keys_required: config.cleanup.compact,
-    };
-    validate(Some(Bytes::from(builder.finish())), &rules, now_ms).ok()
+    }
 }
 
 /// A decoded piece of a log.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ringlog::batch::{
-    BatchBuilder, BatchHeader, Compression, CompressionTarget, Records, ValidateRules,
+    BatchBuilder, BatchHeader, Compression, CompressionTarget, Records, ValidBatch,
     decompressed_records, validate,
 };
 use ringlog::config::TopicConfig;
@@ -24,6 +24,7 @@ use ringlog::shard::message::{AppendPart, CatalogChange, CatalogOutcome, Operati
 use ringlog::shard::{Shard, checkpoint};
 use ringlog::sim::{FaultRule, Operation as DiskOperation, Random};
 
+use crate::batches::rules;
 use crate::machine::Cluster;
 use crate::scenario::{Machine, say};
 use crate::{Tally, oracle, run_seeds};
@@ -56,7 +57,7 @@ counts! {
 }
 
 /// A record: key, and the number that its value begins with; `None` for a tombstone.
-type Record = (u8, Option<u64>);
+pub type Record = (u8, Option<u64>);
 
 /// What clients know of one partition.
 #[derive(Default)]
@@ -101,17 +102,9 @@ impl Known {
 }
 
 fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    let mut machine = Machine::new(seed);
-    machine.settings = vec![
-        ("log.cleaner.backoff.ms", "5".to_owned()),
-        ("log.cleaner.dedupe.buffer.size", "1048576".to_owned()),
-    ];
+    let (mut machine, tp) = begin(seed)?;
     let mut counts = Counts::default();
     let known = Rc::new(RefCell::new(Known::default()));
-    let cluster = machine.boot()?;
-    let created = machine.world.run_until(create(&cluster, machine.random.fork()));
-    let tp = created.map_err(|stalled| stalled.to_string())??;
-    machine.crash();
     for _ in 0..2 + machine.random.below(4) {
         round(&mut machine, &known, tp, with_faults, &mut counts)?;
     }
@@ -120,16 +113,37 @@ fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
     let settled = settle(&cluster, &known, tp, machine.random.fork());
     machine.world.run_until(settled).map_err(|stalled| stalled.to_string())??;
     counts.add(&of(&cluster));
-    let stopped = machine.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
-    stopped.map_err(|error| format!("no clean stop: {error}"))?;
-    machine.crash();
+    stop(&mut machine, &cluster)?;
     boot_and_check(&mut machine, &known, tp)?;
     counts.boots = machine.counts.boots;
     counts.acked = known.borrow().acked.len() as u64;
     Ok(counts)
 }
 
-fn of(cluster: &Cluster) -> Counts {
+/// A machine whose cleaner never rests, with a compacted topic.
+pub fn begin(seed: u64) -> Result<(Machine, TopicPartition), String> {
+    let mut machine = Machine::new(seed);
+    machine.settings = vec![
+        ("log.cleaner.backoff.ms", "5".to_owned()),
+        ("log.cleaner.dedupe.buffer.size", "1048576".to_owned()),
+    ];
+    let cluster = machine.boot()?;
+    let created = machine.world.run_until(create(&cluster, machine.random.fork()));
+    let tp = created.map_err(|stalled| stalled.to_string())??;
+    machine.crash();
+    Ok((machine, tp))
+}
+
+/// Stops cleanly, which a crash then cannot harm.
+pub fn stop(machine: &mut Machine, cluster: &Cluster) -> Result<(), String> {
+    let stopped = machine.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
+    stopped.map_err(|error| format!("no clean stop: {error}"))?;
+    machine.crash();
+    Ok(())
+}
+
+/// What the cleaners of a boot have counted.
+pub fn of(cluster: &Cluster) -> Counts {
     let mut counts = Counts::default();
     for shard in &cluster.shards {
         counts.passes += shard.cleaner.metrics.passes.get();
@@ -146,25 +160,40 @@ fn round(
     counts: &mut Counts,
 ) -> Result<(), String> {
     let cluster = boot_and_check(machine, known, tp)?;
+    load_and_crash(machine, &cluster, with_faults, counts, |machine, may_fail| {
+        for _ in 0..1 + machine.random.below(3) {
+            let client = Client {
+                cluster: Rc::clone(&cluster),
+                known: Rc::clone(known),
+                may_fail: Rc::clone(may_fail),
+                random: machine.random.fork(),
+                tp,
+            };
+            cluster.shards[0].runtime.spawn(Box::pin(client.run()));
+        }
+    })?;
+    known.borrow().violation.clone().map_or(Ok(()), Err)
+}
+
+/// Has these clients at work until the broker crashes, perhaps after a stop; with faults, the disk
+/// fails as often as not, which the clients are told.
+pub fn load_and_crash(
+    machine: &mut Machine,
+    cluster: &Rc<Cluster>,
+    with_faults: bool,
+    counts: &mut Counts,
+    clients: impl FnOnce(&mut Machine, &Rc<Cell<bool>>),
+) -> Result<(), String> {
     let may_fail = Rc::new(Cell::new(false));
     if with_faults && machine.random.chance(3, 4) {
         plan_fault(machine);
         may_fail.set(true);
         counts.faulty_boots += 1;
     }
-    for _ in 0..1 + machine.random.below(3) {
-        let client = Client {
-            cluster: Rc::clone(&cluster),
-            known: Rc::clone(known),
-            may_fail: Rc::clone(&may_fail),
-            random: machine.random.fork(),
-            tp,
-        };
-        cluster.shards[0].runtime.spawn(Box::pin(client.run()));
-    }
+    clients(machine, &may_fail);
     let steps = 500 + machine.random.below(8_000);
     machine.world.run_steps(steps);
-    counts.add(&of(&cluster));
+    counts.add(&of(cluster));
     if machine.random.chance(1, 4) {
         may_fail.set(true);
         let stopped = machine.world.run_until(cluster.stop());
@@ -173,15 +202,13 @@ fn round(
             stopped.map_err(|error| format!("no clean stop: {error}"))?;
         }
     }
-    if let Some(violation) = &known.borrow().violation {
-        return Err(violation.clone());
-    }
     machine.disk.plan(|plan| plan.rules.clear());
     machine.crash();
     counts.crashes += 1;
     Ok(())
 }
 
+/// An operation of the cleaner fails, now and then or always.
 fn plan_fault(machine: &mut Machine) {
     let (operation, path) = [
         (DiskOperation::Open, ".cleaned"),
@@ -211,6 +238,15 @@ fn boot_and_check(
     known: &Rc<RefCell<Known>>,
     tp: TopicPartition,
 ) -> Result<Rc<Cluster>, String> {
+    let cluster = boot(machine)?;
+    let read = machine.world.run_until(read_all(&cluster, tp));
+    let log = read.map_err(|stalled| stalled.to_string())??;
+    known.borrow().check(&log)?;
+    Ok(cluster)
+}
+
+/// Boots, perhaps with crashes on the way.
+pub fn boot(machine: &mut Machine) -> Result<Rc<Cluster>, String> {
     while machine.random.chance(1, 2) {
         let steps = machine.random.below(400);
         let config = machine.config();
@@ -219,13 +255,10 @@ fn boot_and_check(
         machine.crash();
     }
     let cluster = machine.boot()?;
-    if let Some(note) = cluster.notes.first() {
-        return Err(format!("recovery notes: {note}"));
+    match cluster.notes.first() {
+        Some(note) => Err(format!("recovery notes: {note}")),
+        None => Ok(cluster),
     }
-    let read = machine.world.run_until(read_all(&cluster, tp));
-    let log = read.map_err(|stalled| stalled.to_string())??;
-    known.borrow().check(&log)?;
-    Ok(cluster)
 }
 
 /// Everything in the log, in order, and never the same offset twice.
@@ -257,17 +290,27 @@ async fn read_all(
                 return Err(format!("a read at {next} returns {}", header.last_offset()));
             }
             next = header.next_offset();
-            let records = decompressed_records(&header, &batch, READ_BYTES * 10);
-            let records = records.map_err(|fault| fault.to_string())?;
-            for record in Records::new(&records, header.record_count) {
-                let record = record.map_err(|fault| fault.to_string())?;
-                let value = record.value.and_then(|value| value.first_chunk::<8>());
-                let key = record.key.ok_or("a record without a key")?[0];
-                let at = header.record_offset(record.offset_delta);
-                log.insert(at, (key, value.map(|value| u64::from_be_bytes(*value))));
-            }
+            take_records(&header, &batch, &mut log)?;
         }
     }
+}
+
+/// Takes the records of a batch.
+pub fn take_records(
+    header: &BatchHeader,
+    batch: &Bytes,
+    log: &mut BTreeMap<Offset, Record>,
+) -> Result<(), String> {
+    let records = decompressed_records(header, batch, READ_BYTES * 10);
+    let records = records.map_err(|fault| fault.to_string())?;
+    for record in Records::new(&records, header.record_count) {
+        let record = record.map_err(|fault| fault.to_string())?;
+        let value = record.value.and_then(|value| value.first_chunk::<8>());
+        let key = record.key.ok_or("a record without a key")?[0];
+        let at = header.record_offset(record.offset_delta);
+        log.insert(at, (key, value.map(|value| u64::from_be_bytes(*value))));
+    }
+    Ok(())
 }
 
 /// Writes until everything from before is below an active segment, and waits until passes have
@@ -399,42 +442,43 @@ impl Client {
         front: &Rc<Shard>,
         config: &TopicConfig,
         records: &[Record],
-    ) -> Result<ringlog::batch::ValidBatch, String> {
+    ) -> Result<ValidBatch, String> {
         let codec = Compression::from_id(self.random.below(5) as u8).expect("a codec");
-        let mut builder = BatchBuilder::new(CompressionTarget::of(codec));
-        let now_ms = front.runtime.wall_ms();
-        for (key, value) in records {
-            let padding = self.random.below(400) as usize;
-            let value = value.map(|value| {
-                let mut bytes = value.to_be_bytes().to_vec();
-                bytes.extend((0..padding).map(|place| (value as usize + place) as u8));
-                bytes
-            });
-            builder.push(now_ms, Some(&[*key]), value.as_deref(), &[]);
-        }
-        let rules = ValidateRules {
-            produce_version: 9,
-            timestamp_type: config.timestamp_type,
-            before_max_ms: config.timestamp_before_max_ms,
-            after_max_ms: config.timestamp_after_max_ms,
-            compression: config.compression,
-            max_message_bytes: config.max_message_bytes,
-            segment_bytes: config.segment_bytes as usize,
-            keys_required: config.cleanup.compact,
-        };
-        let valid = validate(Some(Bytes::from(builder.finish())), &rules, now_ms);
-        valid.map_err(|refusal| format!("{refusal:?}"))
+        let builder = BatchBuilder::new(CompressionTarget::of(codec));
+        valid(builder, records, config, front.runtime.wall_ms(), &mut self.random)
     }
 }
 
+/// The batch of these records, padded.
+pub fn valid(
+    mut builder: BatchBuilder,
+    records: &[Record],
+    config: &TopicConfig,
+    now_ms: i64,
+    random: &mut Random,
+) -> Result<ValidBatch, String> {
+    for (key, value) in records {
+        let padding = random.below(400) as usize;
+        let value = value.map(|value| {
+            let mut bytes = value.to_be_bytes().to_vec();
+            bytes.extend((0..padding).map(|place| (value as usize + place) as u8));
+            bytes
+        });
+        builder.push(now_ms, Some(&[*key]), value.as_deref(), &[]);
+    }
+    let valid = validate(Some(Bytes::from(builder.finish())), &rules(config), now_ms);
+    valid.map_err(|refusal| format!("{refusal:?}"))
+}
+
 /// Keys that clients write.
-const KEYS: u8 = 12;
+pub const KEYS: u8 = 12;
 
 /// Segments that a compacted log may have left at rest: one or two cleaned ones, those that are not
 /// in an image yet, and the active one.
-const SETTLED_SEGMENTS: usize = 6;
+pub const SETTLED_SEGMENTS: usize = 6;
 
-const READ_BYTES: usize = 300 * 1024;
+/// Of one read.
+pub const READ_BYTES: usize = 300 * 1024;
 
 /// Seeds of each kind when nothing else is asked for.
-const SEEDS: u64 = 10;
+pub const SEEDS: u64 = 10;

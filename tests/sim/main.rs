@@ -17,6 +17,7 @@ mod batches;
 mod caller;
 mod clients;
 mod compaction;
+mod compaction_transactions;
 mod faults;
 mod groups;
 mod life;

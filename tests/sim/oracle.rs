@@ -337,6 +337,17 @@ pub async fn read(
     offset: Offset,
     bytes_max: usize,
 ) -> Result<ReadOutcome, String> {
+    read_of(front, tp, offset, bytes_max, false).await
+}
+
+/// The same, of committed records only if wanted.
+pub async fn read_of(
+    front: &Rc<Shard>,
+    tp: TopicPartition,
+    offset: Offset,
+    bytes_max: usize,
+    committed_only: bool,
+) -> Result<ReadOutcome, String> {
     let Some(owner) = front.owner(tp) else {
         return Ok(ReadOutcome::failed(ErrorCode::UnknownTopicOrPartition));
     };
@@ -346,7 +357,7 @@ pub async fn read(
         bytes_max,
         leader_epoch: -1,
         last_fetched_epoch: -1,
-        committed_only: false,
+        committed_only,
     };
     let parts = ReadParts { parts: vec![part], bytes_max, at_least_one: true };
     match front.ask(owner, Operation::Read(parts)).await {

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ringlog::batch::compression::CompressionTarget;
 use ringlog::batch::{
-    BatchBuilder, BatchHeader, HEADER_BYTES, Marker, MarkerKind, ValidBatch, ValidateRules,
-    validate,
+    BatchBuilder, BatchHeader, HEADER_BYTES, Marker, MarkerKind, ValidBatch, validate,
 };
 use ringlog::error_code::ErrorCode;
 use ringlog::ids::{Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicPartition};
@@ -29,6 +28,7 @@ use ringlog::shard::message::{
 };
 use ringlog::sim::{FaultPlan, FaultRule, Medium, Random, SimDisk, World};
 
+use crate::batches::rules;
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
 
 #[test]
@@ -287,17 +287,7 @@ impl Life {
         }
         let front = &self.cluster.shards[0];
         let topic = front.catalog().topic_by_id(self.tp.topic).cloned().expect("it exists");
-        let config = &topic.config;
-        let rules = ValidateRules {
-            produce_version: 9,
-            timestamp_type: config.timestamp_type,
-            before_max_ms: config.timestamp_before_max_ms,
-            after_max_ms: config.timestamp_after_max_ms,
-            compression: config.compression,
-            max_message_bytes: config.max_message_bytes,
-            segment_bytes: config.segment_bytes as usize,
-            keys_required: false,
-        };
+        let rules = rules(&topic.config);
         validate(Some(Bytes::from(builder.finish())), &rules, now_ms).expect("a valid batch")
     }
 

@@ -1,6 +1,6 @@
 //! Logs read back: as a reader of committed records sees them, and as they are.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use kafka_protocol::messages::fetch_response::PartitionData;
 
@@ -68,12 +68,12 @@ fn fetch(
 /// What a consumer makes of batches and the list of aborted transactions, as Kafka's does.
 fn committed(batches: &[ReadBatch], from: i64, aborted: Vec<(i64, i64)>) -> Vec<Shown> {
     let mut waiting = aborted.into_iter().peekable();
-    let mut open: HashMap<i64, ()> = HashMap::new();
+    let mut open: HashSet<i64> = HashSet::new();
     let mut shown = Vec::new();
     for batch in batches {
         assert!(batch.crc_is_valid, "at {}", batch.base_offset);
         while let Some((_, producer)) = waiting.next_if(|(first, _)| *first < end_of(batch)) {
-            open.insert(producer, ());
+            open.insert(producer);
         }
         if batch.attributes & CONTROL != 0 {
             if marker_aborts(batch) {
@@ -81,7 +81,7 @@ fn committed(batches: &[ReadBatch], from: i64, aborted: Vec<(i64, i64)>) -> Vec<
             }
             continue;
         }
-        if batch.attributes & TRANSACTIONAL != 0 && open.contains_key(&batch.producer_id) {
+        if batch.attributes & TRANSACTIONAL != 0 && open.contains(&batch.producer_id) {
             continue;
         }
         let records = records(batch).into_iter().filter(|record| record.offset >= from);

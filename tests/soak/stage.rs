@@ -5,6 +5,7 @@
 //! live is a fault.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -201,10 +202,10 @@ impl<'a> Session<'a> {
     }
 
     fn client(&mut self, address: SocketAddr) -> io::Result<&mut Client> {
-        if !self.clients.contains_key(&address) {
-            self.clients.insert(address, Client::try_connect(address)?);
-        }
-        Ok(self.clients.get_mut(&address).expect("just made"))
+        Ok(match self.clients.entry(address) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Client::try_connect(address)?),
+        })
     }
 }
 

@@ -102,8 +102,8 @@ impl Source {
                 log.push(file);
             }
         }
-        if first.is_some_and(|first| first > start) {
-            let reason = format!("its log begins at {} and no snapshot reaches it", start.0);
+        if let Some(first) = first.filter(|first| *first > start) {
+            let reason = format!("its log begins at {first} and no snapshot reaches it");
             return Err(ImportError::source(&self.metadata, reason));
         }
         Ok(MetadataFiles { snapshot, log, start })
@@ -147,7 +147,12 @@ impl Source {
             return Err(ImportError::source(root, reason));
         };
         if let Some(id) = properties.lines().find_map(|line| line.strip_prefix("cluster.id=")) {
-            id.trim().clone_into(&mut self.cluster_id);
+            let (id, known) = (id.trim(), &mut self.cluster_id);
+            if !known.is_empty() && known != id {
+                let reason = format!("it is of cluster {id}, the directories before it of {known}");
+                return Err(ImportError::source(root, reason));
+            }
+            id.clone_into(known);
         }
         let stopped_cleanly = top.contains_key(CLEAN_SHUTDOWN);
         if !stopped_cleanly {
@@ -160,18 +165,29 @@ impl Source {
         for (name, entries) in directories {
             let path = root.join(&name);
             if name == METADATA {
+                if !self.metadata.as_os_str().is_empty() {
+                    return Err(twice(&path, &self.metadata));
+                }
                 self.metadata.clone_from(&path);
                 self.files = files(root, &entries).collect();
             } else if let Some((tp, mut partition)) = partition(root, &name, &entries) {
                 partition.stopped_cleanly = stopped_cleanly;
                 partition.log_start = starts.get(&name).copied().unwrap_or_default();
-                self.partitions.insert(tp, partition);
+                let known = self.partitions.insert(tp, partition);
+                if let Some((_, first)) = known.as_ref().and_then(|known| known.segments.first()) {
+                    return Err(twice(&path, first.path.parent().unwrap_or(root)));
+                }
             } else {
                 self.notes.push(format!("{} is no log of a topic and is left out", path.display()));
             }
         }
         Ok(())
     }
+}
+
+/// Two copies of a log: nobody says which one counts.
+fn twice(path: &Path, known: &Path) -> ImportError {
+    ImportError::source(path, format!("{} is the same log: leave one of them out", known.display()))
 }
 
 fn files<'a>(

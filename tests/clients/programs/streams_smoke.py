@@ -58,17 +58,20 @@ def smoke(bench, parts):
     return ", ".join(counts)
 
 
-class Part:
-    """A process of the test."""
+SMOKE_TEST = "org.apache.kafka.streams.tests.StreamsSmokeTest"
 
-    def __init__(self, bench, name, command):
+
+class Part:
+    """A process of the test, or of another of Kafka's Streams tests."""
+
+    def __init__(self, bench, name, command, main_class=SMOKE_TEST, class_path=None):
         self.output = bench.scratch / f"{bench.name}-{name}.log"
         config = bench.scratch / f"{bench.name}-{name}.properties"
         state = bench.scratch / f"{bench.name}-{name}"
         values = {"bootstrap.servers": bench.peer.bootstrap, "state.dir": state, **SETTINGS}
         config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        main_class = "org.apache.kafka.streams.tests.StreamsSmokeTest"
-        self.child = bench.start_java(main_class, [config, command], self.output, {})
+        words = [config, command]
+        self.child = bench.start_java(main_class, words, self.output, {}, class_path)
 
     def text(self):
         """What it has printed."""
@@ -79,7 +82,7 @@ class Part:
         deadline = time.monotonic() + PROGRESS_SECONDS
         while word not in self.text():
             for part in (self, needed or self):
-                if "SMOKE-TEST-CLIENT-EXCEPTION" in part.text():
+                if "-TEST-CLIENT-EXCEPTION" in part.text():
                     raise Mismatch(f"{part.output} tells of an exception")
                 if part.child.poll() is not None and word not in self.text():
                     raise Mismatch(f"{part.output} ended with {part.child.returncode}")

@@ -67,8 +67,7 @@ struct Current {
     added: BTreeSet<i32>,
     unanswered: Vec<Sent>,
     offsets: Offsets,
-    /// Whether it was to write to the topic that comes and goes, and may have.
-    spare: Option<bool>,
+    spare: Spare,
     /// Nobody can say when it times out.
     may_time_out: bool,
     doomed: bool,
@@ -82,6 +81,23 @@ enum Offsets {
     None,
     Unanswered,
     Taken,
+}
+
+/// What has become of writing to the topic that comes and goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spare {
+    Untouched,
+    Unanswered,
+    Taken,
+    Refused,
+}
+
+impl Current {
+    /// Whether the coordinator may never have heard of it: the only request that told it of
+    /// anything has no answer, and was lost if the broker crashed.
+    fn may_be_unknown(&self) -> bool {
+        self.added.is_empty() && self.offsets == Offsets::None && self.spare == Spare::Unanswered
+    }
 }
 
 #[derive(Clone)]
@@ -157,7 +173,7 @@ impl Client {
             0..45 => self.add_batches(&producer, &current),
             45..58 if current.offsets == Offsets::None => self.want_offsets(),
             45..72 if self.around.oracle.borrow().has_anything(current.no) => self.decide(true),
-            72..78 if current.spare.is_none() => self.touch_spare(&producer).await,
+            72..78 if current.spare == Spare::Untouched => self.touch_spare(&producer).await,
             78..88 => self.abort(&producer, &current),
             88..90 => self.die(),
             _ => self.pause().await,
@@ -182,7 +198,7 @@ impl Client {
                     added: BTreeSet::new(),
                     unanswered: Vec::new(),
                     offsets: Offsets::None,
-                    spare: None,
+                    spare: Spare::Untouched,
                     may_time_out: false,
                     doomed: false,
                     end: None,
@@ -265,7 +281,7 @@ impl Client {
     fn abort(&mut self, producer: &Producer, current: &Current) {
         let nothing = current.added.is_empty()
             && current.offsets == Offsets::None
-            && current.spare != Some(true);
+            && matches!(current.spare, Spare::Untouched | Spare::Refused);
         match nothing && !producer.strict {
             true => self.change(|producer| producer.current = None),
             false => self.decide(false),
@@ -398,7 +414,7 @@ impl Client {
     /// Writes to the topic that comes and goes, or has it in its transaction. Whatever is answered,
     /// and be it nothing, the transaction goes on.
     async fn touch_spare(&mut self, producer: &Producer) {
-        self.change_current(|current| current.spare = Some(true));
+        self.change_current(|current| current.spare = Spare::Unanswered);
         let index = self.caller.random.index(SPARE_PARTITIONS as usize) as i32;
         let name = self.name();
         let code = if producer.strict {
@@ -420,8 +436,13 @@ impl Client {
             topic.map(|topic| topic.results_by_partition[0].partition_error_code)
         };
         self.say(|| format!("writes to {index} of {SPARE}: {code:?}"));
-        // What is refused is not in the transaction; without an answer nobody knows.
-        self.change_current(|current| current.spare = Some(code.is_none_or(|code| code == 0)));
+        let spare = match code {
+            Some(0) => Spare::Taken,
+            // Not in the transaction.
+            Some(_) => Spare::Refused,
+            None => Spare::Unanswered,
+        };
+        self.change_current(|current| current.spare = spare);
         self.around.oracle.borrow_mut().counts.spare_batches += u64::from(code == Some(0));
     }
 
@@ -507,8 +528,12 @@ impl Client {
         let due = current.began.plus_ms(producer.timeout_ms);
         let timed_out = current.may_time_out || self.caller.runtime.now() >= due;
         let expired = self.around.ids_expire && code == ErrorCode::InvalidProducerIdMapping.code();
+        // Before KIP-890 there is nothing to end where nothing was added.
+        let unknown = !producer.strict
+            && code == ErrorCode::InvalidTxnState.code()
+            && current.may_be_unknown();
         // Of a transaction that is given up it may be another's refusal.
-        let excused = timed_out || expired || producer.doubtful || current.doomed;
+        let excused = timed_out || expired || unknown || producer.doubtful || current.doomed;
         let is_newest = self.around.oracle.borrow().is_newest(self.id, producer.init);
         if is_newest && !excused && !self.around.may_fail.get() {
             let (no, identity) = (current.no.0, producer.identity);
