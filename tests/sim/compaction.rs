@@ -475,7 +475,7 @@ pub const KEYS: u8 = 12;
 
 /// Segments that a compacted log may have left at rest: one or two cleaned ones, those that are not
 /// in an image yet, and the active one.
-pub const SETTLED_SEGMENTS: usize = 6;
+const SETTLED_SEGMENTS: usize = 6;
 
 /// Of one read.
 pub const READ_BYTES: usize = 300 * 1024;
