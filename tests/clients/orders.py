@@ -3,7 +3,7 @@
 A processor is one process of a client's own program, called with BOOTSTRAP NAME INPUT OUTPUT
 SETTING... (names of Kafka's configs): a member of a group reads committed orders, at most
 max.poll.records at a time, and writes one bill for each into the same partition of the output,
-with the offsets in the same transaction; `pause.ms` lie between a batch and its commit. Key: the
+with the offsets in the same transaction; `pause.ms` lie between `sent` and the commit. Key: the
 order's own; value: `bill of ` and the order's. It prints one JSON object a line, each at once:
 started; assigned and revoked with p partitions; sent with the ids that it has seen and has sent
 bills for, then committed or aborted with the same ids; error, with a code for people; fenced, when
@@ -188,7 +188,7 @@ class Life:
 
     def kill_and_start(self, identity):
         """`kill -9`, and its successor at once. One that had ended counts as that."""
-        self.look_after()
+        self.wait_for_bills_at_hand(identity)
         self.alive[identity].kill()
         self.counts["killed"] += 1
         self.start(identity)
@@ -209,6 +209,7 @@ class Life:
         partitions. When it goes on it must be told that it is fenced, and commit nothing more."""
         # One that has sent nothing has no epoch yet, and would be the later of the two.
         self.wait(lambda: ids(self.alive[identity].lines(), "committed"), lambda: "nothing to stop")
+        self.wait_for_bills_at_hand(identity)
         zombie = self.alive[identity]
         os.kill(zombie.child.pid, signal.SIGSTOP)
         if not self.client.rejoins:
@@ -260,6 +261,13 @@ class Life:
         """Until some more ids are told as committed, all ends of processors apart."""
         goal = min(len(self.told()) + count, len(self.shop.sent))
         self.wait(lambda: len(self.told()) >= goal, lambda: f"{len(self.told())} of {goal}")
+
+    def wait_for_bills_at_hand(self, identity):
+        """Until it has sent bills that it has not committed yet, if it has anything left to do."""
+        lines = lambda: self.alive[identity].lines()  # noqa: E731
+        done = lambda: len(self.told()) >= len(self.shop.sent)  # noqa: E731
+        at_hand = lambda: lines() and lines()[-1]["event"] == "sent"  # noqa: E731
+        self.wait(lambda: at_hand() or done(), lambda: f"{identity} has nothing to do", 0.002)
 
     def wait_for_all(self):
         """Until the output has a bill for every order."""

@@ -1,9 +1,9 @@
 """Where the real programs live, and how they get there.
 
 Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect, MirrorMaker and
-Streams among them, Flink's with its Kafka connector and spring-kafka (Maven), a Python environment for each of
-confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go, sarama and
-kafka-go (go) and kcat from the system's packages (apt).
+Streams among them, Flink's with its Kafka connector, and spring-kafka (Maven), a Python environment
+for each of confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go,
+sarama and kafka-go (go) and kcat from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """

@@ -44,6 +44,10 @@ class Processor(ConsumerRebalanceListener):
     async def run(self):
         """Until SIGTERM, or until it is told that another has its place."""
         self.producer = await started(lambda: AIOKafkaProducer(**self.producing))
+        # Who had this id before is at its end before the group's offsets are asked for: this client
+        # does not wait for those that are pending.
+        await self.producer.begin_transaction()
+        await self.producer.abort_transaction()
         self.consumer = await started(self.subscribed)
         while not STOP:
             async with self.working:
@@ -72,8 +76,8 @@ class Processor(ConsumerRebalanceListener):
             answers.append(await self.producer.send(
                 self.target, bill, key=order.key, partition=order.partition))
         await asyncio.gather(*answers)
-        await asyncio.sleep(self.pause_seconds)
         say("sent", ids=ids)
+        await asyncio.sleep(self.pause_seconds)
         ends = {TopicPartition(self.source, one.partition): one.offset + 1 for one in found}
         await self.producer.send_offsets_to_transaction(ends, self.group)
         await self.producer.commit_transaction()

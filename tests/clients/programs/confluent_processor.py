@@ -57,8 +57,8 @@ class Processor:
                     self.target, partition=order.partition(), key=order.key(),
                     value=b"bill of " + order.value())
             again(lambda: self.producer.flush(WAIT_SECONDS))
-            time.sleep(self.pause_seconds)
             say("sent", ids=ids)
+            time.sleep(self.pause_seconds)
             metadata = self.consumer.consumer_group_metadata()
             again(lambda: self.producer.send_offsets_to_transaction(
                 following(found), metadata, WAIT_SECONDS))

@@ -118,8 +118,8 @@ func (one *processor) turn(ctx context.Context) error {
 		}, promise.Promise())
 	})
 	failed := promise.Err()
-	time.Sleep(one.pause)
 	say(line{Event: "sent", Ids: ids})
+	time.Sleep(one.pause)
 	committed, err := one.session.End(working, failed == nil)
 	switch {
 	case committed && err == nil:

@@ -182,8 +182,8 @@ func (one *processor) steps(session sarama.ConsumerGroupSession, bills []*sarama
 	if err := one.producer.SendMessages(bills); err != nil {
 		return err
 	}
-	time.Sleep(one.pause)
 	say(line{Event: "sent", Ids: ids})
+	time.Sleep(one.pause)
 	metadata := sarama.NewConsumerGroupMetadataFromSession(session, one.group, nil)
 	err := one.producer.AddMessageToTxnWithGroupMetadata(last, metadata, nil)
 	if err != nil {
@@ -206,6 +206,12 @@ func patiently(ctx context.Context, action func() error) error {
 
 // Nobody knows whether the transaction has ended: a successor will look.
 func end(err error) {
+	var undelivered sarama.ProducerErrors
+	if errors.As(err, &undelivered) {
+		for _, one := range undelivered {
+			err = errors.Join(err, one.Err)
+		}
+	}
 	for _, told := range []error{sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch,
 		sarama.ErrInvalidProducerIDMapping} {
 		if errors.Is(err, told) || strings.Contains(err.Error(), told.Error()) {

@@ -157,8 +157,8 @@ public final class FlinkOrders {
 
         private void say(String event, long checkpoint, List<String> ids) {
             int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-            System.out.println(
-                    (event + " " + subtask + " " + checkpoint + " " + String.join(" ", ids)).trim());
+            String head = event + " " + subtask + " " + checkpoint + " ";
+            System.out.println((head + String.join(" ", ids)).trim());
         }
     }
 

@@ -110,13 +110,13 @@ public final class SpringProcessor {
                         bill.getBytes(StandardCharsets.UTF_8)));
             }
             answers.forEach(CompletableFuture::join);
+            String list = ", \"ids\": [" + String.join(", ", ids) + "]";
+            say("sent", list);
             try {
                 Thread.sleep(pauseMs);
             } catch (InterruptedException stopped) {
                 throw new IllegalStateException(stopped);
             }
-            String list = ", \"ids\": [" + String.join(", ", ids) + "]";
-            say("sent", list);
             TransactionSynchronizationManager.registerSynchronization(
                     new TransactionSynchronization() {
                         @Override
