@@ -27,7 +27,7 @@ use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::io::{Disk, Runtime, process};
 use crate::journal::manifest;
-use crate::limits::{DRAIN_MS, SMALL_MEMORY_BELOW_BYTES};
+use crate::limits::{DRAIN_MS, SMALL_MEMORY_BELOW_BYTES, SMALL_MEMORY_KEPT_MS};
 use crate::metadata::Image;
 use crate::metadata::records::Record;
 use crate::metadata::store::CatalogStore;
@@ -59,7 +59,7 @@ pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     let config = Arc::new(config);
     if config.memory_bytes < SMALL_MEMORY_BELOW_BYTES {
         process::take_small_pages();
-        process::keep_no_freed_memory();
+        process::keep_freed_memory(SMALL_MEMORY_KEPT_MS);
     }
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|error| BrokerError(format!("{}: {error}", config.data_dir.display())))?;

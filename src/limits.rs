@@ -176,9 +176,12 @@ pub const PROCESS_MEMORY_BYTES: u64 = 24 * 1024 * 1024;
 /// Most of a shard's memory that inflating gets: the largest zstd window and what is around it.
 pub const INFLATION_MEMORY_BYTES_MAX: u64 = 168 * 1024 * 1024;
 
-/// Memory of the broker below which it is taken in small pages, and given back as soon as it is
+/// Memory of the broker below which it is taken in small pages, and given back soon when it is
 /// free: large ones, taken for a few bytes each, and free ones would make up much of it.
 pub const SMALL_MEMORY_BELOW_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// How long memory that is free is kept by a broker with so little of it.
+pub const SMALL_MEMORY_KEPT_MS: u32 = 10;
 
 /// Largest zstd window a batch may ask for, if there is memory: what Kafka's own decoder accepts,
 /// 128 MiB.

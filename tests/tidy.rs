@@ -506,6 +506,7 @@ const REACHED: &[(&str, Reached)] = &[
     ("PROCESS_MEMORY_BYTES", Reached::By(IDLE)),
     ("INFLATION_MEMORY_BYTES_MAX", Reached::By("with_memory_the_largest_window_is_taken")),
     ("SMALL_MEMORY_BELOW_BYTES", Reached::By(IDLE)),
+    ("SMALL_MEMORY_KEPT_MS", Reached::By("everything_at_once_stays_within_what_memory_promises")),
     ("FRAME_ROOM_FACTOR", Reached::By("a_large_frame_grows_in_few_steps_to_its_own_size")),
 ];
 

@@ -55,6 +55,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("PROCESS_MEMORY_BYTES", "a share of the memory"),
     ("INFLATION_MEMORY_BYTES_MAX", "a share of the memory"),
     ("SMALL_MEMORY_BELOW_BYTES", "of a start"),
+    ("SMALL_MEMORY_KEPT_MS", "a time"),
     ("DRAIN_MS", "of a stop, which ends the counters too"),
     ("REGEX_BYTES_MAX", "refused like a malformed expression, and counted by its code"),
     ("REGEX_NAMES_PER_TURN_MAX", "the unit of one turn"),
