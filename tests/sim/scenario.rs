@@ -11,7 +11,7 @@ use ringlog::config::BrokerConfig;
 use ringlog::ids::{ShardId, TopicPartition};
 use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
-use ringlog::log::layout;
+use ringlog::log::layout::{self, SegmentFile};
 use ringlog::sim::{
     Delays, FaultPlan, FaultRule, Medium, Operation, Random, Recorder, RecordingDisk, SimDisk,
     World,
@@ -302,7 +302,8 @@ impl Machine {
         verified.map_err(|stalled| stalled.to_string())?
     }
 
-    /// How many segments each partition has on the disk.
+    /// How many segments each partition has on the disk. An empty one at the end of a log of which
+    /// nothing is left, or where it was, is none.
     pub fn logs_on_disk(&self, cluster: &Rc<Cluster>) -> BTreeMap<TopicPartition, usize> {
         let medium = self.disk.medium();
         let mut logs = BTreeMap::new();
@@ -311,9 +312,14 @@ impl Machine {
             let data_dir = Path::new(DATA_DIR);
             let path = layout::partition_directory(data_dir, &topic, partition.index());
             let entries = medium.list(&path, false, &[]).unwrap_or_default();
-            let segments = entries
-                .iter()
-                .filter(|entry| entry.path.extension().is_some_and(|extension| extension == "log"));
+            let start = partition.log.borrow().log_start();
+            let segments = entries.iter().filter(|entry| {
+                let name = entry.path.file_name().and_then(|name| name.to_str());
+                match name.and_then(SegmentFile::parse) {
+                    Some((SegmentFile::Log, base)) => entry.length > 0 || base < start,
+                    _ => false,
+                }
+            });
             logs.insert(partition.id, segments.count());
         }
         logs
