@@ -56,8 +56,9 @@ pub fn take_small_pages() {
 }
 
 /// Has the allocator keep memory that is free for so many milliseconds only, not for a second,
-/// before the kernel gets it back. What is kept for buffers to come saves processor time; kept for
-/// none at all, a cold fetch takes three times as much. To be called before other threads are there.
+/// before the kernel gets it back. What is kept for buffers to come saves processor time: given
+/// back at once, a cold fetch takes three times as much. To be called before other threads are
+/// there.
 pub fn keep_freed_memory(ms: u32) {
     // SAFETY: the option exists, and nothing else reads or sets options now.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, libc::c_long::from(ms)) };
