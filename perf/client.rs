@@ -12,8 +12,8 @@ use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    CreateTopicsRequest, FindCoordinatorRequest, ListOffsetsRequest, MetadataRequest,
-    RequestHeader, ResponseHeader, TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, FindCoordinatorRequest, ListOffsetsRequest,
+    MetadataRequest, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -108,6 +108,14 @@ impl Client {
             std::thread::sleep(Duration::from_millis(50));
         }
         Err("the topic has no leaders".into())
+    }
+
+    /// Deletes a topic.
+    pub fn delete_topic(&mut self, topic: &str) -> Result<(), Fault> {
+        let name = TopicName(StrBytes::from_string(topic.to_owned()));
+        let delete = DeleteTopicsRequest::default().with_timeout_ms(30_000);
+        let deleted = self.ask(4, &delete.with_topic_names(vec![name]))?;
+        accept("DeleteTopics", deleted.responses.first().map_or(-1, |topic| topic.error_code))
     }
 
     /// A connection to the coordinator of a group or of a transactional id.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::calibrate::Floors;
 use super::chart;
-use super::client::Fault;
+use super::client::{Client, Fault};
 use super::kafka::{self, Jars, Kafka};
 use super::load::{self, Mode, Outcome};
 use super::measure::median;
@@ -102,16 +102,19 @@ pub fn run(arguments: &CompareArguments) -> Result<(), Fault> {
 /// Starts everybody, and stops them for now.
 fn contenders(arguments: &CompareArguments) -> Result<Vec<Contender>, Fault> {
     let own = &arguments.own;
+    let delay = format!("{DELETE_DELAY}={DELETE_DELAY_MS}");
     let of = |name, server, kafka| Contender { name, server, filled: Vec::new(), _kafka: kafka };
     let mut all = vec![
-        of(POWER_LOSS, own.start(&["--durability", "power-loss"])?, None),
-        of(PROCESS_CRASH, own.start(&["--durability", "process-crash"])?, None),
+        of(POWER_LOSS, own.start(&["--durability", "power-loss", "--set", &delay])?, None),
+        of(PROCESS_CRASH, own.start(&["--durability", "process-crash", "--set", &delay])?, None),
     ];
     if !arguments.without_kafka {
         let jars = Jars::in_directory(&arguments.kafka.clone().map_or_else(cache, Ok)?)?;
         let core = ringlog::io::executor::cores().first().copied().unwrap_or(0);
-        let flushing: &[(&str, &str)] = &[("log.flush.interval.messages", "1")];
-        for (name, further) in [(SHIPPED, &[][..]), (FLUSHING, flushing)] {
+        let delay_ms = DELETE_DELAY_MS.to_string();
+        let all_have = (DELETE_DELAY, delay_ms.as_str());
+        let flushing = [all_have, ("log.flush.interval.messages", "1")];
+        for (name, further) in [(SHIPPED, &flushing[..1]), (FLUSHING, &flushing[..])] {
             eprintln!("starting {name}");
             let kafka = Kafka::start(&jars, &own.data_dir, core, further)?;
             let server = Server::foreign(kafka.address(), kafka.pid(), own.core());
@@ -174,7 +177,12 @@ fn take(
     let server = &contender.server;
     match scenario.does {
         Does::Produce => {
-            load::measure(server, &scenario.load(warm_up, seconds), Mode::Produce).map(sample)
+            let load = scenario.load(warm_up, seconds);
+            let outcome = load::measure(server, &load, Mode::Produce)?;
+            // What is written in a few seconds may be gigabytes: it goes before the next run.
+            Client::connect(&server.address)?.delete_topic(&load.topic)?;
+            std::thread::sleep(Duration::from_millis(2 * DELETE_DELAY_MS));
+            Ok(sample(outcome))
         }
         Does::Fetch => {
             if !contender.filled.contains(&scenario.name) {
@@ -326,6 +334,9 @@ const RATIOS: &[(&str, &str)] =
     &[(POWER_LOSS, SHIPPED), (PROCESS_CRASH, SHIPPED), (POWER_LOSS, FLUSHING)];
 
 const FILLED_BYTES: u64 = 256 << 20;
+/// How long the files of a deleted topic stay: all of it goes before a broker is stopped again.
+const DELETE_DELAY: &str = "log.segment.delete.delay.ms";
+const DELETE_DELAY_MS: u64 = 500;
 const MIB: f64 = (1 << 20) as f64;
 
 #[cfg(test)]
