@@ -42,7 +42,7 @@ async fn measure(path: String) {
     let disk: Rc<dyn Disk> = Rc::new(disk);
     let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
     let ring = machine::Ring { files: 4, file_bytes: 64 << 20 };
-    let config = machine::config(&path, 1, &ring, &[("memory", "256MiB")]);
+    let config = machine::config(&path, 1, &ring, &[("memory", "1GiB")]);
     let booted = machine::boot(
         disk,
         vec![runtime],
