@@ -1,0 +1,4 @@
+//! Histories.
+
+mod checker;
+mod history;
