@@ -157,8 +157,10 @@ fn check_producers(facts: &Facts<'_>, findings: &mut Findings) {
                 if stored.offset <= last.1 {
                     findings.report(Kind::Reordered, || {
                         let offset = stored.offset;
-                        format!("value {value} of {:?} at {offset} in {log:?}, after {}",
-                            operation.process, last.1)
+                        format!(
+                            "value {value} of {:?} at {offset} in {log:?}, after {}",
+                            operation.process, last.1
+                        )
                     });
                 }
                 last.1 = stored.offset.max(last.1);

@@ -187,7 +187,9 @@ fn check_ends(history: &History, findings: &mut Findings) {
             }
             if end < end_min || stable < stable_min {
                 findings.report(Kind::StaleEnd, || {
-                    format!("{log:?}: ends {end}, {stable} at {asked}, after {end_min}, {stable_min}")
+                    format!(
+                        "{log:?}: ends {end}, {stable} at {asked}, after {end_min}, {stable_min}"
+                    )
                 });
             }
         }

@@ -125,9 +125,8 @@ impl Graph {
             let What::Poll(poll) = &operation.what else { continue };
             let Some(reader) = poll.transaction.filter(|_| poll.committed) else { continue };
             let writers = poll.records.iter();
-            let writers: BTreeSet<Txn> = writers
-                .filter_map(|(_, value)| facts.sent.get(value)?.send.transaction)
-                .collect();
+            let writers: BTreeSet<Txn> =
+                writers.filter_map(|(_, value)| facts.sent.get(value)?.send.transaction).collect();
             for writer in writers {
                 self.add(writer, reader, Label::Read);
             }
