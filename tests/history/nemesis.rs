@@ -69,7 +69,12 @@ impl Nemesis<'_> {
     /// Does harm until it is time, each kind in turn but in no fixed order.
     pub fn rage(&mut self, until: Instant, is_sound: impl Fn() -> bool) {
         let mut left: Vec<Harm> = Vec::new();
+        let mut told = Instant::now();
         while Instant::now() < until && is_sound() {
+            if told.elapsed() > TOLD_EVERY {
+                told = Instant::now();
+                println!("{} operations, {:?}", self.run.operations(), self.done);
+            }
             if left.is_empty() {
                 left = HARMS.to_vec();
             }
@@ -126,3 +131,5 @@ impl Nemesis<'_> {
         sleep(Duration::from_millis(time));
     }
 }
+
+const TOLD_EVERY: Duration = Duration::from_secs(60);

@@ -126,7 +126,8 @@ pub fn wander(run: &Run, client: usize, seed: u64) {
     while !run.is_over() {
         let log = random.pick(&all);
         let is_committed = random.one_in(2);
-        let reading = Reading { is_committed, ..Reading::committed(run.process(), log) };
+        let committed = Reading::committed(run.process(), log);
+        let reading = Reading { is_committed, bytes_max: WANDERED_BYTES_MAX, ..committed };
         let mut position = match fetch(&mut link, log, 0, (is_committed, 1), 0) {
             Some(fetched) if fetched.stable > 0 => {
                 random.between(0, fetched.stable as usize) as i64
@@ -175,3 +176,4 @@ pub fn is_at_rest(link: &mut Link<'_>) -> bool {
 }
 
 const BYTES_MAX: i32 = 8 << 20;
+const WANDERED_BYTES_MAX: i32 = 30_000;

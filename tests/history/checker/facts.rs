@@ -17,17 +17,9 @@ pub enum Fate {
 /// A value that was sent.
 #[derive(Clone, Copy)]
 pub struct Sent<'a> {
-    pub operation: &'a Operation,
     pub send: &'a Send,
     /// Its place in the batch.
     pub place: usize,
-}
-
-impl Sent<'_> {
-    /// Its offset, as far as its sender knows.
-    pub fn offset(&self) -> Option<i64> {
-        self.send.base.map(|base| base + self.place as i64)
-    }
 }
 
 /// A transaction's life.
@@ -92,7 +84,7 @@ impl<'a> Facts<'a> {
         match &operation.what {
             What::Send(send) => {
                 for (place, &value) in send.values.iter().enumerate() {
-                    let sent = Sent { operation, send, place };
+                    let sent = Sent { send, place };
                     if self.sent.insert(value, sent).is_some() {
                         self.sent_twice.push(value);
                     }
