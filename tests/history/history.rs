@@ -1,11 +1,13 @@
-//! What a history is: every operation of every client, with when it was asked for, when it was over,
-//! and what the client knows of it then. A pure value; it knows nothing of protocols or clocks.
+//! What a history is: every operation of every client, when it was asked for, when it was over, and
+//! what the client knows of it then. A pure value; it knows nothing of protocols or clocks.
 //!
 //! Invariants of a sound recording, on which the checker builds: a value is sent by one operation
-//! only (retries of a batch are one operation); `Refused` means that no attempt can have had, or can
-//! still have, any effect; who does not know is `Unknown`; times are of one clock for everybody.
+//! only (retries of a batch are one operation); `Refused` means that no attempt can have had, or
+//! can still have, any effect; who does not know is `Unknown`; times are of one clock for all.
 
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of the clock that all clients share.
 pub type Ns = u64;
@@ -17,37 +19,37 @@ pub type Value = u64;
 pub const UNREADABLE: Value = 0;
 
 /// A partition.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Log {
     pub topic: u8,
     pub partition: u8,
 }
 
 /// One client, from its start to its end or to its loss of memory.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Process(pub u32);
 
 /// A transaction: unique in a history.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Txn(pub u64);
 
 /// A transactional id: its transactions follow each other, whoever runs them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Line(pub u32);
 
 /// A consumer group.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Group(pub u32);
 
 /// Producer id and epoch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Identity {
     pub id: i64,
     pub epoch: i16,
 }
 
 /// What a client knows of an operation that is over for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Ok,
     Refused,
@@ -55,7 +57,7 @@ pub enum Outcome {
 }
 
 /// One operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Operation {
     pub process: Process,
     pub invoked: Ns,
@@ -64,7 +66,7 @@ pub struct Operation {
 }
 
 /// What was done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum What {
     Send(Send),
     /// A new identity for a transactional id, which fences the one before.
@@ -94,7 +96,7 @@ pub enum What {
 }
 
 /// Records for one log in one batch, in the order of a producer's sends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Send {
     pub log: Log,
     pub values: Vec<Value>,
@@ -109,7 +111,7 @@ pub struct Send {
 }
 
 /// What a reader was shown of one log from `from` up to, not including, `next`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Poll {
     pub log: Log,
     /// Only committed records.
@@ -124,7 +126,7 @@ pub struct Poll {
 }
 
 /// A group's offset is set; with a transaction, if and when that is committed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Commit {
     pub group: Group,
     pub log: Log,
@@ -135,7 +137,7 @@ pub struct Commit {
 
 /// A member of a group had a partition: it was told so at the operation's `done`, and the last time
 /// it asked for something that only the owner is granted, and was granted it, was at `until`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Own {
     pub group: Group,
     pub log: Log,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::children::Children;
 use crate::proxy::{Proxy, Way};
 use crate::random::Random;
 use crate::run::Run;
@@ -19,6 +20,7 @@ pub enum Harm {
     Kill,
     PauseBroker,
     PauseClient,
+    PauseProcess,
     Delay,
     Cut,
     CutInProduce,
@@ -31,6 +33,7 @@ const HARMS: &[Harm] = &[
     Harm::Kill,
     Harm::PauseBroker,
     Harm::PauseClient,
+    Harm::PauseProcess,
     Harm::Delay,
     Harm::Cut,
     Harm::CutInProduce,
@@ -43,6 +46,7 @@ const HARMS: &[Harm] = &[
 pub struct Nemesis<'a> {
     pub broker: &'a mut Broker,
     pub proxy: &'a Proxy,
+    pub children: Children,
     pub run: &'a Run,
     pub random: Random,
     /// Arguments of every start, but for the number of shards and the durability.
@@ -66,11 +70,11 @@ impl Nemesis<'_> {
         self.broker.restart();
     }
 
-    /// Does harm until it is time, each kind in turn but in no fixed order.
+    /// Does harm until it is time and each kind was done; in turn, but in no fixed order.
     pub fn rage(&mut self, until: Instant, is_sound: impl Fn() -> bool) {
         let mut left: Vec<Harm> = Vec::new();
         let mut told = Instant::now();
-        while Instant::now() < until && is_sound() {
+        while is_sound() && (Instant::now() < until || self.done.len() < HARMS.len()) {
             if told.elapsed() > TOLD_EVERY {
                 told = Instant::now();
                 println!("{} operations, {:?}", self.run.operations(), self.done);
@@ -106,6 +110,12 @@ impl Nemesis<'_> {
                 let client = self.random.pick(&self.pausable);
                 let time = self.random.between(2_500, 4_500) as u64;
                 self.run.pause(client, Duration::from_millis(time));
+            }
+            Harm::PauseProcess => {
+                let place = self.random.between(0, self.children.count());
+                self.children.signal(place, Signal::STOP);
+                self.rest(500, 5_000);
+                self.children.signal(place, Signal::CONT);
             }
             Harm::Delay => {
                 let delay_ms = self.random.pick(&[5, 50, 300]);

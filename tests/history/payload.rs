@@ -1,5 +1,5 @@
-//! What records carry: their number, the time they were stamped with, and bytes that follow from the
-//! number, so that a record that was altered is known for one that nobody sent.
+//! What records carry: their number, the time they were stamped with, and bytes that follow from
+//! the number, so that a record that was altered is known for one that nobody sent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -48,8 +48,8 @@ pub fn value(record: &ReadRecord) -> Value {
     value_of(record.value.as_deref().unwrap_or_default(), record.timestamp)
 }
 
-/// Records from an offset on that a reader is to see, out of what it was sent: with a list of aborted
-/// transactions those are left out, as Kafka's consumer does it.
+/// Records from an offset on that a reader is to see, out of what it was sent: with a list of
+/// aborted transactions those are left out, as Kafka's consumer does it.
 pub fn shown(
     batches: &[ReadBatch],
     from: i64,
@@ -88,7 +88,7 @@ pub fn shown(
 }
 
 /// The clock of records.
-fn wall_ms() -> i64 {
+pub fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     i64::try_from(since.as_millis()).expect("before the year 292 million")
 }

@@ -20,6 +20,9 @@ pub const MADE: u8 = 2;
 /// Takes no records from the future.
 pub const STRICT: u8 = 3;
 
+/// Processes with lower numbers are this program's own.
+pub const FIRST_OF_CHILDREN: u32 = 1 << 24;
+
 /// Shared by all threads.
 pub struct Run {
     /// Where to ask first.
@@ -44,14 +47,20 @@ pub struct Run {
 impl Run {
     /// Of clients with places below `clients`.
     pub fn new(bootstrap: SocketAddr, clients: usize) -> Run {
+        Run::of_process(0, bootstrap, clients)
+    }
+
+    /// The same in another process: what it gives numbers to has others than anywhere else.
+    pub fn of_process(number: u32, bootstrap: SocketAddr, clients: usize) -> Run {
+        let first = u64::from(number) << 40 | 1;
         Run {
             bootstrap,
             operations: Mutex::default(),
             faults: Mutex::default(),
             codes: Mutex::default(),
-            values: AtomicU64::new(1),
-            processes: AtomicU32::new(1),
-            transactions: AtomicU64::new(1),
+            values: AtomicU64::new(first),
+            processes: AtomicU32::new(number * FIRST_OF_CHILDREN + 1),
+            transactions: AtomicU64::new(first),
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),
             paused: (0..clients).map(|_| AtomicU64::new(0)).collect(),

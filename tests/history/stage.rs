@@ -11,9 +11,10 @@ use std::thread::{Scope, ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use crate::checker::{Findings, check};
+use crate::children::Children;
 use crate::cluster::create;
 use crate::consumer::Consumer;
-use crate::history::{Group, History, Line, Log, What};
+use crate::history::{Group, History, Line, Log, Outcome, What};
 use crate::link::Link;
 use crate::member::committed;
 use crate::nemesis::{Harm, Nemesis};
@@ -22,7 +23,8 @@ use crate::processor::Processor;
 use crate::proxy::{PROXY_HOST, Proxy};
 use crate::random::Random;
 use crate::reader;
-use crate::run::{EVENTS, LEDGER, Run, TOPICS, logs, logs_of};
+use crate::real;
+use crate::run::{EVENTS, FIRST_OF_CHILDREN, LEDGER, Run, TOPICS, logs, logs_of};
 use crate::support::broker::{Broker, free_ports};
 use crate::transactor::Transactor;
 
@@ -75,6 +77,7 @@ impl Stage {
         let mut nemesis = Nemesis {
             broker: &mut self.broker,
             proxy: &self.proxy,
+            children: Children::default(),
             run: &run,
             random: Random::new(self.seed),
             arguments: self.arguments.clone(),
@@ -85,16 +88,26 @@ impl Stage {
         };
         nemesis.start();
         create_topics(nemesis.broker);
-        let (rests, offsets) = scope(|scope| {
+        let (rests, offsets, harms) = scope(|scope| {
             let _abandon = Abandon(&run);
-            let (writers, readers) = spawn(scope, &run, self.seed);
+            // Its processes end with this, whatever happens.
+            let mut nemesis = nemesis;
+            let (mut writers, readers) = spawn(scope, &run, self.seed);
+            for number in 1..=CHILDREN {
+                let place = (number, self.bootstrap, self.seed ^ u64::from(number));
+                writers.push(nemesis.children.start(scope, &run, place));
+            }
             let is_sound = || {
                 let threads = writers.iter().chain(&readers);
                 run.faults().is_empty() && threads.into_iter().all(|one| !one.is_finished())
             };
             nemesis.rage(began + time, is_sound);
             run.end();
+            nemesis.children.end();
             writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            if !nemesis.children.wait() {
+                run.fault("a process of real clients failed".to_owned());
+            }
             let mut link = Link::new(&run, CLIENTS - 1);
             let until = Instant::now() + REST_MAX;
             while !reader::is_at_rest(&mut link) {
@@ -105,13 +118,13 @@ impl Stage {
             run.finish();
             readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
             let rests = logs().map(|log| (log, reader::at_rest(&mut link, log))).collect();
-            (rests, offsets)
+            (rests, offsets, nemesis.done)
         });
         let history = History { operations: run.take_operations(), rests, offsets };
         Report {
             seconds: began.elapsed().as_secs(),
             operations: counts(&history),
-            harms: nemesis.done,
+            harms,
             proxy: format!("{:?}", self.proxy.counts()),
             pauses: run.pauses.load(Ordering::Relaxed),
             codes: run.codes(),
@@ -164,7 +177,7 @@ fn spawn<'scope>(
 
 fn offsets_at_rest(link: &mut Link<'_>) -> BTreeMap<(Group, Log), i64> {
     let process = link.run.process();
-    let groups = GROUPS.iter().chain(PROCESSORS);
+    let groups = GROUPS.iter().chain(PROCESSORS).chain(real::GROUPS);
     let places = groups.flat_map(|(group, topic, _)| logs_of(*topic).map(|log| (*group, log)));
     places
         .map(|(group, log)| {
@@ -186,6 +199,17 @@ fn create_topics(broker: &Broker) {
 fn counts(history: &History) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for operation in &history.operations {
+        if operation.process.0 >= FIRST_OF_CHILDREN {
+            let name = match &operation.what {
+                What::Send(send) if send.transaction.is_none() && send.base.is_some() => REAL[0],
+                What::End { commit: true, outcome: Outcome::Ok, .. } => REAL[1],
+                What::Poll(_) => REAL[2],
+                What::Commit(commit) if commit.outcome == Outcome::Ok => REAL[3],
+                _ => REAL[4],
+            };
+            *counts.entry(name).or_default() += 1;
+            continue;
+        }
         let name = match &operation.what {
             What::Send(send) if send.transaction.is_some() => "sends in transactions",
             What::Send(_) => "sends",
@@ -215,6 +239,9 @@ impl Report {
         assert!(self.faults.is_empty(), "{:#?}", self.faults);
         assert!(self.findings.anomalies.is_empty(), "anomalies were found");
         assert!(self.total() >= operations_min, "only {} operations", self.total());
+        for name in REAL {
+            assert!(self.operations.contains_key(name), "none of {name}");
+        }
         let harms = self.harms.len();
         assert!(harms >= HARMS_MIN, "only {harms} kinds of harm were done");
     }
@@ -269,11 +296,21 @@ const SKEWS_MS: &[i64] = &[0, DAY_MS, -DAY_MS, 0, 0];
 const READERS: usize = 4;
 const CLIENTS: usize =
     SKEWS_MS.len() + LINES.len() + MEMBERS_EACH * GROUPS.len() + PROCESSORS.len() + READERS;
+/// What of librdkafka's operations is counted, each of which has to happen.
+const REAL: &[&str] = &[
+    "librdkafka's acknowledged sends",
+    "librdkafka's commits",
+    "librdkafka's polls",
+    "librdkafka's offset commits",
+    "librdkafka's others",
+];
+/// Processes of real clients.
+const CHILDREN: u32 = 2;
 const SHARDS_MAX: u16 = 3;
 const DAY_MS: i64 = 86_400_000;
 const LONG: Duration = Duration::from_secs(90);
 const REST_MAX: Duration = Duration::from_secs(60);
-const HARMS_MIN: usize = 9;
+const HARMS_MIN: usize = 10;
 
 /// Sessions and transactions that end soon, small internal topics.
 const ARGUMENTS: &[&str] = &[

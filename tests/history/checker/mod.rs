@@ -1,9 +1,9 @@
-//! The checker: takes a history and tells every anomaly in it. Pure; no clock, no files, no protocol.
+//! The checker: takes a history and tells every anomaly in it. Pure: no clock, no files.
 //!
 //! Owns the rules, each in the file of its subject: `logs` what was sent against what is there,
 //! `polls` what readers were shown, `transactions` the order of transactions and of fenced
 //! producers, `groups` offsets, owners and what was made of records that a group has read.
-//! What lies in the logs at the end is the yardstick: offsets never change, so that what anybody was
+//! What lies in the logs at the end is the yardstick: offsets never change, so what anybody was
 //! shown at any time, and what anybody was promised, has to agree with it.
 //! What Kafka does not promise is no anomaly: transactions that run at one time may write to two
 //! logs in either order, and markers of one transaction arrive at its logs one by one.

@@ -1,8 +1,8 @@
 //! Histories of a broker that does everything right, made at random: none of them has an anomaly;
 //! and what is changed in one of them is found.
 //!
-//! Every operation takes effect, or does not, at one moment between its beginning and its end, while
-//! others are under way; a client is told, or is left without an answer.
+//! Every operation takes effect, or does not, at one moment between its beginning and its end,
+//! while others are under way; a client is told, or is left without an answer.
 
 use super::check;
 use crate::history::{
