@@ -16,7 +16,7 @@ import time
 import kafka_peer
 import processes
 import transactions as txn
-from records import Mismatch, by_partition, compare, sample, same
+from records import NO_RETENTION, Mismatch, by_partition, compare, sample, same
 
 from programs import consumer_group_command as groups
 
@@ -36,7 +36,8 @@ def run(bench):
 
 def kafka(bench, name):
     """A real Kafka, whatever the suite runs against."""
-    peer = kafka_peer.KafkaPeer(bench.scratch / f"mirror-{name}", properties=PROPERTIES)
+    properties = {**NO_RETENTION, **PROPERTIES}
+    peer = kafka_peer.KafkaPeer(bench.scratch / f"mirror-{name}", properties=properties)
     peer.start()
     return peer
 
