@@ -43,14 +43,8 @@ def run(bench, clients):
     """One life for each of some clients, by name, on a broker of their own: it is killed."""
     for client in clients.values():
         client.command()  # Installed before anything is started.
-    peer = bench.new_peer(PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        texts = [Life(bench.on(peer), name, client).live() for name, client in clients.items()]
-        same("stop", "clean", True, peer.stop())
-        return "; ".join(texts)
-    finally:
-        peer.stop()
+    with bench.own_broker(PROPERTIES) as own:
+        return "; ".join(Life(own, name, client).live() for name, client in clients.items())
 
 
 class Shop:

@@ -8,12 +8,11 @@
   its id. When it goes on it is too late for what it has.
 - The broker is killed and comes back with more shards, and then with one (of Ringlog only).
 
-The processors are aiokafka's: whatever waits in them goes by another clock than what gives the time.
+The processors are aiokafka's, whose waits go by another clock than its timestamps.
 """
 
 import os
 import signal
-import time
 
 import orders
 import peer_cache
@@ -24,14 +23,8 @@ from records import Mismatch, same
 def run(bench):
     """One life on a broker of its own."""
     command()  # Installed before anything is started.
-    peer = bench.new_peer(orders.PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        text = BadLife(bench.on(peer), "aiokafka", CLIENT).live()
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        peer.stop()
+    with bench.own_broker(orders.PROPERTIES) as own:
+        return BadLife(own, "aiokafka", CLIENT).live()
 
 
 def command(skew=None):

@@ -23,15 +23,8 @@ from programs import consumer_group_command as groups
 
 def run(bench):
     """Two brokers at a time, and one JVM with MirrorMaker."""
-    here = bench.new_peer(PROPERTIES, fixed_ports=True)
-    here.start()
-    try:
-        text = both_ways(bench, bench.on(here))
-        text += f"; onward: {onward(bench, bench.on(here))}"
-        same("stop", "clean", True, here.stop())
-        return text
-    finally:
-        here.stop()
+    with bench.own_broker(PROPERTIES) as here:
+        return f"{both_ways(bench, here)}; onward: {onward(bench, here)}"
 
 
 def kafka(bench, name):
