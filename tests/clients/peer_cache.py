@@ -3,7 +3,7 @@
 Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect, MirrorMaker and
 Streams among them, Flink's with its Kafka connector, and spring-kafka (Maven), a Python environment
 for each of confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go,
-sarama and kafka-go (go) and kcat from the system's packages (apt).
+sarama and kafka-go (go), kcat and libfaketime from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -182,11 +182,32 @@ def go_program(source, name, module):
 def kcat():
     """Installs kcat from the system's packages if it is missing; its path."""
     if shutil.which("kcat") is None:
-        apt = need("apt-get")
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        step(apt, ["update", "-q"], env=quiet)
-        step(apt, ["install", "-y", "-q", "--no-install-recommends", "kcat"], env=quiet)
+        system_package("kcat")
     return need("kcat")
+
+
+@one_at_a_time
+def libfaketime():
+    """Installs a library that shifts a process's clock, if it is missing; its path."""
+    if not (found := faketime_libraries()):
+        system_package("libfaketime")
+        found = faketime_libraries()
+    if not found:
+        raise InstallFailed("libfaketime is not where the system's packages put it")
+    return found[0]
+
+
+def faketime_libraries():
+    """Of programs with threads."""
+    return sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+
+
+def system_package(name):
+    """From the distribution."""
+    apt = need("apt-get")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    step(apt, ["update", "-q"], env=quiet)
+    step(apt, ["install", "-y", "-q", "--no-install-recommends", name], env=quiet)
 
 
 class InstallFailed(Exception):

@@ -27,16 +27,10 @@ from records import Mismatch, same
 
 def run(bench):
     """One JVM of Flink at a time."""
-    peer = bench.new_peer(orders.PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        own = bench.on(peer)
+    with bench.own_broker(orders.PROPERTIES) as own:
         texts = [live(own, naming) for naming in ("INCREMENTING", "POOLING")]
         refuse(own)
-        same("stop", "clean", True, peer.stop())
         return "; ".join(texts)
-    finally:
-        peer.stop()
 
 
 def live(bench, naming):
