@@ -21,7 +21,7 @@ use ringlog::batch::{BatchBuilder, CompressionTarget, TimestampType, ValidateRul
 use ringlog::ids::{PartitionIndex, ProducerEpoch, ProducerId, TopicPartition};
 use ringlog::io::buffers::Home;
 use ringlog::io::executor::{GlommioRuntime, run_here};
-use ringlog::io::file::GlommioDisk;
+use ringlog::io::file::RingDisk;
 use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
 use ringlog::metadata::topics::CreateTopic;
@@ -38,7 +38,7 @@ fn main() {
 
 async fn measure(path: String) {
     let home = Rc::new(Home::new());
-    let disk = GlommioDisk::new(path.as_ref(), home).expect("a disk");
+    let disk = RingDisk::new(path.as_ref(), home).expect("a disk");
     let disk: Rc<dyn Disk> = Rc::new(disk);
     let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
     let ring = machine::Ring { files: 4, file_bytes: 64 << 20 };

@@ -191,7 +191,7 @@ fn read_all(stream: &mut TcpStream, message: &mut [u8]) -> std::io::Result<()> {
 /// Bytes per second of reading a file from its begin to its end past the page cache.
 pub fn direct_read_bytes_per_second(path: &Path) -> Result<f64, Fault> {
     let file: File = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
-    let mut buffer = AlignedBuffer::heap(READ_BYTES);
+    let mut buffer = AlignedBuffer::zeroed(READ_BYTES);
     let begun = Instant::now();
     let mut position = 0;
     loop {

@@ -22,7 +22,7 @@ use crate::crash;
 use crate::ids::{JournalSequence, ShardId};
 use crate::io::buffers::Home;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
-use crate::io::file::GlommioDisk;
+use crate::io::file::RingDisk;
 use crate::io::listener::Listener;
 use crate::io::mailbox::{Mailbox, MeshLimits, OutsideSender, mesh};
 use crate::io::{Disk, Runtime, process};
@@ -125,7 +125,7 @@ async fn append(
 
 fn open_disk(data_dir: &Path) -> Result<Rc<dyn Disk>, BrokerError> {
     let home = Rc::new(Home::new());
-    let disk = GlommioDisk::new(data_dir, home).map_err(BrokerError::from)?;
+    let disk = RingDisk::new(data_dir, home).map_err(BrokerError::from)?;
     Ok(Rc::new(disk))
 }
 
@@ -420,7 +420,7 @@ async fn build_shard(
 ) -> Result<Rc<Shard>, String> {
     let home = Rc::new(Home::new());
     let data_dir = &seed.context.data_dir;
-    let disk = GlommioDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
+    let disk = RingDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
     build::build(build::Inputs {
         id,
         context: Arc::clone(&seed.context),

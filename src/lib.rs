@@ -85,8 +85,9 @@
 //!
 //! # Dependencies, and why
 //!
-//! - `glommio`: the executor per core on io_uring, with aligned buffers and direct I/O. The fork
-//!   `glommio-ng` is the one that is maintained; pinned, since all of it is wrapped in [`io`].
+//! - `glommio`: the pinned executor per core that runs the tasks. The fork `glommio-ng` is the one
+//!   that is maintained; pinned, since all of it is wrapped in [`io`].
+//! - `io-uring`: the ring on which a core's sockets, files and timers wait, entered once per sleep.
 //! - `kafka-protocol`: encoding and decoding of small requests and responses. Pinned: what it
 //!   aborts on is checked before it is called.
 //! - `bytes`: slices that share a frame's or a block's memory.

@@ -11,7 +11,7 @@ pub const BLOCK_ALIGN: usize = 4096;
 pub const JOURNAL_BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
 /// Smallest capacity of an open journal block buffer.
-pub const JOURNAL_BLOCK_BYTES_MIN: usize = 16 * 1024;
+pub const JOURNAL_BLOCK_BYTES_MIN: usize = 4 * 1024;
 
 /// Most journal blocks in flight at once per shard.
 pub const JOURNAL_BLOCKS_IN_FLIGHT_MAX: usize = 2;
@@ -219,12 +219,6 @@ pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
 /// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
 /// alone.
 pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
-
-/// Most memory one executor registers with the kernel: it only serves reads in flight.
-pub const EXECUTOR_IO_MEMORY_BYTES_MAX: usize = 1024 * 1024;
-
-/// Least memory one executor registers with the kernel: what the runtime insists on.
-pub const EXECUTOR_IO_MEMORY_BYTES_MIN: usize = 64 * 1024;
 
 /// Locked memory without which the runtime makes no executor at all.
 pub const EXECUTOR_MEMLOCK_BYTES_MIN: u64 = 512 * 1024;

@@ -322,7 +322,7 @@ fn probe_direct_write(data_dir: &Path) -> io::Result<()> {
         .truncate(true)
         .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
         .open(&path)
-        .and_then(|file| file.write_all_at(&AlignedBuffer::heap(BLOCK_ALIGN), 0));
+        .and_then(|file| file.write_all_at(&AlignedBuffer::zeroed(BLOCK_ALIGN), 0));
     // Opening without direct I/O support creates the file and fails nevertheless.
     match std::fs::remove_file(&path) {
         Err(error) if result.is_ok() => Err(error),

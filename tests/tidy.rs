@@ -485,7 +485,6 @@ const REACHED: &[(&str, Reached)] = &[
     ("MARKER_RETRY_MS_MIN", Reached::Never("a pause after a failed append, and no bound")),
     ("MARKER_RETRY_MS_MAX", Reached::Never("a pause after a failed append, and no bound")),
     ("COORDINATOR_LOAD_BYTES", Reached::By(LOADED)),
-    ("EXECUTOR_IO_MEMORY_BYTES_MAX", Reached::By("registered_memory_fits_the_limit")),
     ("EXECUTOR_MEMLOCK_BYTES_MIN", Reached::By("memlock_ports_and_shards_are_judged")),
     ("STREAM_READ_BYTES_MIN", Reached::By("both_directions_carry_large_writes_at_once")),
     ("STREAM_READ_BYTES_MAX", Reached::By("both_directions_carry_large_writes_at_once")),

@@ -16,7 +16,7 @@ use crate::io::Disk;
 use crate::io::buffers::Home;
 use crate::io::clock;
 use crate::io::executor::run_here;
-use crate::io::file::GlommioDisk;
+use crate::io::file::RingDisk;
 use crate::io::lock::{DirectoryLock, KafkaLock, LOCK_FILE};
 use crate::io::process;
 use crate::tools::import::{Report, Request, import};
@@ -53,7 +53,7 @@ pub fn run(arguments: &ImportArguments, out: &mut dyn Write) -> Result<(), Strin
         now_ms: clock::wall_ms(),
     };
     let imported = run_here(async {
-        let disk = GlommioDisk::new(&temporary, Rc::new(Home::new())).map_err(|e| e.to_string())?;
+        let disk = RingDisk::new(&temporary, Rc::new(Home::new())).map_err(|e| e.to_string())?;
         let disk: Rc<dyn Disk> = Rc::new(disk);
         import(&disk, &request).await.map_err(|error| error.to_string())
     });

@@ -7,9 +7,7 @@
 
 use std::path::PathBuf;
 
-use crate::limits::{
-    BLOCK_ALIGN, EXECUTOR_IO_MEMORY_BYTES_MAX, LISTEN_BACKLOG, OPEN_FILES_COMFORTABLE,
-};
+use crate::limits::{BLOCK_ALIGN, LISTEN_BACKLOG, OPEN_FILES_COMFORTABLE};
 
 pub mod probe;
 #[cfg(test)]
@@ -191,14 +189,8 @@ fn memlock(facts: &Facts) -> Finding {
     if let Some(sentence) = &facts.memlock_refused {
         return refused(subject, sentence);
     }
-    let wanted = EXECUTOR_IO_MEMORY_BYTES_MAX as u64 * u64::from(facts.shards);
     match facts.memlock_bytes {
         None => good(subject, "no limit"),
-        Some(limit) if limit < 2 * wanted => warn(
-            subject,
-            format!("{} may be locked, fewer buffers are registered", size(limit)),
-            format!("ulimit -l {} or LimitMEMLOCK=infinity", 2 * wanted / 1024),
-        ),
         Some(limit) => good(subject, format!("{} may be locked", size(limit))),
     }
 }

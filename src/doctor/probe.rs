@@ -106,7 +106,7 @@ fn overwrite(path: &Path, count: usize) -> io::Result<Histogram<u64>> {
         .write(true)
         .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
         .open(path)?;
-    let block = AlignedBuffer::heap(BLOCK_ALIGN);
+    let block = AlignedBuffer::zeroed(BLOCK_ALIGN);
     let mut taken = histogram();
     for write in 0..count {
         let position = (write * BLOCK_ALIGN) % PROBE_BYTES;

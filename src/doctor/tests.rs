@@ -112,13 +112,6 @@ fn a_refusal_of_the_start_is_bad_and_keeps_its_words() {
 #[test]
 fn limits_of_the_process_name_their_cure() {
     one(
-        |facts| facts.memlock_bytes = Some(1 << 20),
-        "locked memory",
-        Level::Warn,
-        "1.0 MiB may be locked, fewer buffers are registered",
-        "ulimit -l 4096 or LimitMEMLOCK=infinity",
-    );
-    one(
         |facts| facts.open_files = Some(1024),
         "descriptors",
         Level::Warn,

@@ -3,8 +3,12 @@
 //! Owns the threads of the shards: [`run_shards`] starts them, pins each to a core, and waits for
 //! their end. [`GlommioRuntime`] is what a shard uses of its executor.
 //!
-//! Must never create a task queue or shorten the preemption timer (`beat` says why), and never
-//! run blocking work on a pinned thread: helper threads call [`unpin_current_thread`] first.
+//! The executor runs the tasks; what they wait for, and how the thread waits with them, is the
+//! business of [`Ring`]: `drive` is a task like the others, and never lets the executor sleep.
+//!
+//! Must never run a task outside [`spawn`], of which the ring would not know, nor create a task
+//! queue, nor run blocking work on a pinned thread: helper threads call [`unpin_current_thread`]
+//! first.
 //!
 //! Invariants: no shard runs before every executor exists, so a machine without io_uring or
 //! lockable memory is a start-up error and not half a broker.
@@ -12,23 +16,21 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use glommio::io::PollableFd;
-use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
-use rustix::process::{Resource, getrlimit};
+use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::{LocalFuture, Monotonic, Runtime, clock, file};
+use super::ring::{Noted, Ring, Sleep};
+use super::{LocalFuture, Monotonic, Runtime, clock};
 use crate::ids::ShardId;
-use crate::limits::{EXECUTOR_IO_MEMORY_BYTES_MAX, EXECUTOR_IO_MEMORY_BYTES_MIN};
 
 /// How executors are built.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,20 +95,6 @@ pub fn unpin_current_thread() {
     }
 }
 
-/// Memory that each of `shards` executors may register with the kernel under the process's limit
-/// of locked memory. Each of an executor's three rings counts it.
-#[must_use]
-pub fn io_memory_bytes(shards: usize) -> usize {
-    let Some(limit) = getrlimit(Resource::Memlock).current else {
-        return EXECUTOR_IO_MEMORY_BYTES_MAX;
-    };
-    let share = limit / (RINGS_PER_EXECUTOR * shards.max(1) as u64);
-    usize::try_from(share)
-        .unwrap_or(usize::MAX)
-        .clamp(EXECUTOR_IO_MEMORY_BYTES_MIN, EXECUTOR_IO_MEMORY_BYTES_MAX)
-        & !4095
-}
-
 /// Runs one shard per element of `seeds`, each on its own thread pinned to a core (with more
 /// shards than cores the pins wrap around), and returns when all have ended.
 ///
@@ -137,7 +125,6 @@ where
         let place = ShardThread {
             shard,
             core,
-            io_memory_bytes: io_memory_bytes(count),
             options,
             ready: ready_sender.clone(),
             start,
@@ -174,15 +161,68 @@ where
 }
 
 /// Runs `task` on an executor of the calling thread, unpinned: for offline commands and tests.
+///
+/// # Errors
+/// The kernel has no ring to give, or too little memory may be locked.
 pub fn run_here<T>(task: impl Future<Output = T>) -> io::Result<T> {
-    let executor = LocalExecutorBuilder::new(Placement::Unbound)
-        .io_memory(EXECUTOR_IO_MEMORY_BYTES_MIN)
+    run_over(Ring::new(Duration::ZERO)?, task)
+}
+
+/// The same over a ring of one's own.
+pub(super) fn run_over<T>(ring: Ring, task: impl Future<Output = T>) -> io::Result<T> {
+    Ok(run(&executor(Placement::Unbound)?, &Rc::new(ring), task))
+}
+
+/// Runs `task` and all that it spawns until `task` ends.
+fn run<T>(executor: &LocalExecutor, ring: &Rc<Ring>, task: impl Future<Output = T>) -> T {
+    ring.install();
+    let result = executor.run(async {
+        glommio::spawn_local(drive(Rc::clone(ring))).detach();
+        let result = Noted::new(Box::pin(task)).await;
+        ring.end();
+        result
+    });
+    Ring::uninstall();
+    result
+}
+
+/// Takes the ring's turns, between those of the other tasks.
+async fn drive(ring: Rc<Ring>) {
+    poll_fn(|context| {
+        if ring.has_ended() {
+            return Poll::Ready(());
+        }
+        ring.turn();
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// An executor that needs nothing of its own rings.
+fn executor(placement: Placement) -> io::Result<LocalExecutor> {
+    LocalExecutorBuilder::new(placement)
+        .io_memory(REGISTERED_BYTES)
+        .ring_depth(RING_DEPTH)
+        // Only for tasks that never give way, of which there are none.
+        .preempt_timer(PREEMPTION)
         .make()
-        .map_err(file::io_error)?;
-    Ok(executor.run(async {
-        glommio::spawn_local(beat()).detach();
-        task.await
-    }))
+        .map_err(|error| match error {
+            GlommioError::IoError(error) => error,
+            GlommioError::EnhancedIoError { source, .. } => source,
+            other => io::Error::from(other),
+        })
+}
+
+/// Runs `task` beside the one that calls.
+#[cfg(test)]
+pub(super) fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> glommio::Task<T> {
+    glommio::spawn_local(Noted::new(Box::pin(task)))
+}
+
+/// Waits so long.
+pub(super) fn sleep_ms(milliseconds: u64) -> impl Future<Output = ()> {
+    Sleep::until(clock::now().plus_ms(milliseconds).0)
 }
 
 /// What a shard uses of its executor. Made and used inside it.
@@ -216,20 +256,11 @@ impl Runtime for GlommioRuntime {
     }
 
     fn sleep_until(&self, deadline: Monotonic) -> LocalFuture<'static, ()> {
-        Box::pin(async move {
-            // The timer wheel rounds, so that one wait may end a little early.
-            loop {
-                let left_ns = deadline.0.saturating_sub(clock::now().0);
-                if left_ns == 0 {
-                    return;
-                }
-                glommio::timer::sleep(Duration::from_nanos(left_ns)).await;
-            }
-        })
+        Box::pin(Sleep::until(deadline.0))
     }
 
     fn spawn(&self, task: LocalFuture<'static, ()>) {
-        glommio::spawn_local(task).detach();
+        glommio::spawn_local(Noted::new(task)).detach();
     }
 
     fn yield_now(&self) -> LocalFuture<'static, ()> {
@@ -242,50 +273,8 @@ impl Runtime for GlommioRuntime {
 }
 
 /// Lets every other ready task run, and completions and wakes arrive.
-///
-/// By way of the ring, which is asked about a descriptor that is always readable: a task that
-/// merely wakes itself keeps the ready queue from running empty, and until then the runtime looks
-/// at no completion.
 pub(super) async fn turn() {
-    let readable = READABLE.with_borrow(Option::clone);
-    if let Some(readable) = readable
-        && readable.readable().await.is_ok()
-    {
-        return;
-    }
-    // The first turn of this thread's executor.
-    let made = always_readable().ok().map(Rc::new);
-    READABLE.set(made.clone());
-    match made {
-        // Fails only while the executor ends, and the task with it.
-        Some(readable) => drop(readable.readable().await),
-        None => glommio::executor().yield_now().await,
-    }
-}
-
-fn always_readable() -> io::Result<PollableFd<OwnedFd>> {
-    let event = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)?;
-    PollableFd::new(event).map_err(file::io_error)
-}
-
-thread_local! {
-    static READABLE: RefCell<Option<Rc<PollableFd<OwnedFd>>>> = const { RefCell::new(None) };
-}
-
-/// Bounds a defect of the runtime (glommio-ng 0.12.0, `run_task_queues`): if its preemption ring
-/// holds an event at the start of a turn, it takes the turn for one without work and sleeps in
-/// spite of ready tasks, until the next event of any kind. With this one there is always a next.
-/// The shorter the preemption timer the likelier that is, so the timer keeps its 100 ms and is
-/// never relied on.
-///
-/// Events meet like that on a shard with work; one that only beats does so more slowly.
-async fn beat() {
-    loop {
-        // What ran since the last beat; the beat itself is part of it.
-        let is_idle = glommio::executor().executor_stats().tasks_executed() <= TASKS_OF_A_BEAT;
-        let pause = if is_idle { IDLE_HEARTBEAT } else { HEARTBEAT };
-        glommio::timer::sleep(pause).await;
-    }
+    futures_lite::future::yield_now().await;
 }
 
 /// Random words fetched from the operating system many at a time.
@@ -313,7 +302,6 @@ impl RandomPool {
 struct ShardThread<E> {
     shard: ShardId,
     core: usize,
-    io_memory_bytes: usize,
     options: ExecutorOptions,
     ready: Sender<(ShardId, io::Result<()>)>,
     start: Receiver<()>,
@@ -330,8 +318,11 @@ impl<E> ShardThread<E> {
     where
         F: Future<Output = Result<(), E>> + 'static,
     {
-        let executor = match self.executor() {
-            Ok(executor) => executor,
+        let made = executor(Placement::Fixed(self.core)).and_then(|executor| {
+            Ok((executor, Rc::new(Ring::new(self.options.spin_before_park)?)))
+        });
+        let (executor, ring) = match made {
+            Ok(made) => made,
             Err(error) => {
                 let _ = self.ready.send((self.shard, Err(error)));
                 return;
@@ -343,22 +334,9 @@ impl<E> ShardThread<E> {
             return;
         }
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            executor.run(async move {
-                glommio::spawn_local(beat()).detach();
-                future().await
-            })
+            run(&executor, &ring, async move { future().await })
         }));
         let _ = self.ends.send(ShardEnd { shard: self.shard, result });
-    }
-
-    fn executor(&self) -> io::Result<LocalExecutor> {
-        let mut builder = LocalExecutorBuilder::new(Placement::Fixed(self.core))
-            .io_memory(self.io_memory_bytes)
-            .blocking_thread_pool_placement(PoolPlacement::Unbound(1));
-        if !self.options.spin_before_park.is_zero() {
-            builder = builder.spin_before_park(self.options.spin_before_park);
-        }
-        builder.make().map_err(file::io_error)
     }
 }
 
@@ -398,17 +376,14 @@ fn process_cpus() -> Option<&'static CpuSet> {
     CPUS.get_or_init(|| sched_getaffinity(rustix::process::getpid().into()).ok()).as_ref()
 }
 
-/// Rings of one executor: main, latency and polled.
-const RINGS_PER_EXECUTOR: u64 = 3;
+/// Memory that an executor registers with the kernel. None of it is used.
+const REGISTERED_BYTES: usize = 64 * 1024;
 
-/// Longest that a shard with work sleeps.
-const HEARTBEAT: Duration = Duration::from_millis(10);
+/// Operations that fit into an executor's own rings. None is ever there but its timers.
+const RING_DEPTH: usize = 8;
 
-/// Longest that a shard without work sleeps. Ten beats a second cost it 0.1 % of its core.
-const IDLE_HEARTBEAT: Duration = Duration::from_millis(100);
-
-/// Polls of tasks by which the executor counts a beat.
-const TASKS_OF_A_BEAT: u64 = 2;
+/// How often an executor looks after its own rings.
+const PREEMPTION: Duration = Duration::from_secs(60);
 
 const RANDOM_POOL_WORDS: usize = 32;
 
@@ -486,12 +461,5 @@ mod tests {
             assert!(fired.get() && waited_ms < 90, "fired after {waited_ms} ms");
         })
         .expect("executor");
-    }
-
-    #[test]
-    fn registered_memory_fits_the_limit() {
-        assert!(io_memory_bytes(1) >= io_memory_bytes(64));
-        assert!(io_memory_bytes(100_000) == EXECUTOR_IO_MEMORY_BYTES_MIN);
-        assert!(!cores().is_empty());
     }
 }

@@ -1,50 +1,50 @@
 //! Files under direct I/O, and everything else a shard asks of its file system.
 //!
-//! Owns [`GlommioDisk`], the real [`Disk`]. Reads and writes go through the ring and never copy;
-//! names, listings and small files go to the executor's helper thread; a file system sync, which
-//! may take seconds, has a thread of its own.
+//! Owns [`RingDisk`], the real [`Disk`]. Reads and writes go through the ring and never copy;
+//! names, listings and small files go to the shard's helper thread; a file system sync, which may
+//! take seconds, has a thread of its own.
 //!
 //! Must never run a blocking call on the shard's thread, and never turn a failed call into a
-//! panic: running out of descriptors or space is an `io::Error` with its number kept.
+//! panic: running out of descriptors or space is an `io::Error` with its number kept. A write to a
+//! `cached` file is a copy, unless the machine is short of memory that may wait for the disk.
 //!
 //! Invariants: a write ends only when all its bytes are written; what a `durable` file reports as
 //! written is on the medium (`O_DSYNC`); memory handed out is freed on this thread only.
 
 use std::fs;
-use std::future::poll_fn;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use glommio::GlommioError;
-use glommio::io::{DmaFile, OpenOptions};
+use io_uring::opcode;
+use io_uring::types::{Fd, FsyncFlags};
 
-use super::buffers::{Home, share_read};
-use super::executor::unpin_current_thread;
+use super::buffers::Home;
+use super::ring::{Keep, Ring};
+use super::threads::{blocking, own_thread};
 use super::{AlignedBuffer, DirectoryEntry, Disk, File, LocalFuture, OpenMode, Space};
 use crate::limits::BLOCK_ALIGN;
 
 /// The file system below one data directory, seen from one shard.
-pub struct GlommioDisk {
+pub struct RingDisk {
     home: Rc<Home>,
     /// Open since before the first write, so that a sync reports every error since then.
     root: Arc<OwnedFd>,
 }
 
-impl GlommioDisk {
+impl RingDisk {
     /// The disk of the current thread's executor. `root` is the data directory; buffers come home
     /// to `home`, which must be this thread's.
     ///
     /// # Errors
     /// `root` cannot be opened.
-    pub fn new(root: &Path, home: Rc<Home>) -> io::Result<GlommioDisk> {
+    pub fn new(root: &Path, home: Rc<Home>) -> io::Result<RingDisk> {
         let root = Arc::new(OwnedFd::from(fs::File::open(root)?));
-        Ok(GlommioDisk { home, root })
+        Ok(RingDisk { home, root })
     }
 
     /// The home of this disk's buffers.
@@ -54,7 +54,7 @@ impl GlommioDisk {
     }
 }
 
-impl Disk for GlommioDisk {
+impl Disk for RingDisk {
     fn open<'a>(
         &'a self,
         path: &'a Path,
@@ -62,9 +62,10 @@ impl Disk for GlommioDisk {
     ) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
         Box::pin(async move {
             let path = path.to_owned();
-            let named = blocking(move || open_named(&path, mode)).await?;
-            let file: Rc<dyn File> = Rc::new(GlommioFile {
-                file: open_direct(&named, mode).await?,
+            let file = blocking(move || open_file(&path, mode)).await?;
+            let file: Rc<dyn File> = Rc::new(RingFile {
+                file: Some(Rc::new(file)),
+                is_cached: mode.cached,
                 home: Rc::clone(&self.home),
             });
             Ok(file)
@@ -150,18 +151,19 @@ impl Disk for GlommioDisk {
     }
 
     fn allocate(&self, length: usize) -> AlignedBuffer {
-        // Not from the executor's registered arena: blocks live long, and would fill it.
-        AlignedBuffer::dma(glommio::allocate_dma_buffer_global(length))
+        AlignedBuffer::zeroed(length)
     }
 }
 
 /// An open file. Dropping it closes it in the background.
-struct GlommioFile {
-    file: DmaFile,
+struct RingFile {
+    /// `None` once it was closed.
+    file: Option<Rc<fs::File>>,
+    is_cached: bool,
     home: Rc<Home>,
 }
 
-impl File for GlommioFile {
+impl File for RingFile {
     fn write_at(
         &self,
         buffer: Rc<AlignedBuffer>,
@@ -169,14 +171,25 @@ impl File for GlommioFile {
     ) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
             aligned(position)?;
-            let Some(memory) = buffer.as_dma() else {
-                return Err(invalid("this buffer was not made by Disk::allocate"));
-            };
-            let length = memory.len();
-            let written = self.file.write_rc_at(Rc::clone(memory), position).await;
-            let written = written.map_err(io_error)?;
-            if written < length {
-                self.write_rest(&buffer, position, written).await?;
+            if self.is_cached {
+                // A copy into memory, shorter than the ring's way there and back: file systems do
+                // not promise the ring to write without waiting, and leave it to other threads.
+                return self.file().write_all_at(&buffer, position);
+            }
+            let mut done = 0;
+            // A healthy device writes all at once.
+            while done < buffer.len() {
+                let written = self.write_part(&buffer, done, position).await?;
+                // What was cut in the middle of a block is written once more.
+                let step = if done + written == buffer.len() {
+                    written
+                } else {
+                    written - written % BLOCK_ALIGN
+                };
+                if step == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                done += step;
             }
             Ok(())
         })
@@ -201,15 +214,21 @@ impl File for GlommioFile {
     }
 
     fn sync_data(&self) -> LocalFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.file.fdatasync().await.map_err(io_error) })
+        Box::pin(async move {
+            let file = Rc::clone(self.file());
+            let entry = opcode::Fsync::new(descriptor(&file)).flags(FsyncFlags::DATASYNC).build();
+            Ring::current().start(entry, Keep::Synced(file)).await.0.map(drop)
+        })
     }
 
     fn allocate(&self, position: u64, length: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let fd = self.file.as_fd().try_clone_to_owned()?;
+            // A descriptor of its own: were this future dropped, the number could be another
+            // file's by the time the helper thread gets to it.
+            let file = self.file().try_clone()?;
             blocking(move || {
                 let keep_size = rustix::fs::FallocateFlags::KEEP_SIZE;
-                Ok(rustix::fs::fallocate(fd, keep_size, position, length)?)
+                Ok(rustix::fs::fallocate(file, keep_size, position, length)?)
             })
             .await
         })
@@ -217,64 +236,81 @@ impl File for GlommioFile {
 
     fn set_length(&self, length: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            // A descriptor of its own: were this future dropped, the number could be another
-            // file's by the time the helper thread cuts it.
-            let fd = self.file.as_fd().try_clone_to_owned()?;
-            blocking(move || Ok(rustix::fs::ftruncate(fd, length)?)).await
+            let file = self.file().try_clone()?;
+            blocking(move || Ok(rustix::fs::ftruncate(file, length)?)).await
         })
     }
 
     fn length(&self) -> LocalFuture<'_, io::Result<u64>> {
         Box::pin(async move {
             // The inode of an open file is in memory: this does not block.
-            let stat = rustix::fs::fstat(&self.file)?;
+            let stat = rustix::fs::fstat(self.file())?;
             u64::try_from(stat.st_size).map_err(|_| invalid("negative file length"))
         })
     }
 
     fn modified_ms(&self) -> LocalFuture<'_, io::Result<i64>> {
         Box::pin(async move {
-            let stat = rustix::fs::fstat(&self.file)?;
+            let stat = rustix::fs::fstat(self.file())?;
             Ok(stat.st_mtime.saturating_mul(1_000) + stat.st_mtime_nsec as i64 / 1_000_000)
         })
     }
 
     fn close(self: Rc<Self>) -> LocalFuture<'static, io::Result<()>> {
         Box::pin(async move {
-            match Rc::try_unwrap(self) {
-                Ok(this) => this.file.close().await.map_err(io_error),
-                // An operation is still using it; its end closes the file.
-                Err(_) => Ok(()),
+            // If an operation is still using it, its end closes the file.
+            let Ok(mut this) = Rc::try_unwrap(self) else { return Ok(()) };
+            let file = this.file.take().and_then(|file| Rc::try_unwrap(file).ok());
+            match file {
+                Some(file) => {
+                    let close = move || {
+                        drop(file);
+                        Ok(())
+                    };
+                    blocking(close).await
+                }
+                None => Ok(()),
             }
         })
     }
 }
 
-impl GlommioFile {
-    /// Goes on after a short write, which a healthy device does not do: this one path copies.
-    async fn write_rest(&self, buffer: &[u8], position: u64, written: usize) -> io::Result<()> {
-        let mut done = written - written % BLOCK_ALIGN;
-        let mut stuck = written == 0;
-        while done < buffer.len() {
-            if stuck {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            let rest = &buffer[done..];
-            let mut copy = glommio::allocate_dma_buffer_global(rest.len());
-            copy.as_bytes_mut().copy_from_slice(rest);
-            let at = position + done as u64;
-            let written = self.file.write_at(copy, at).await.map_err(io_error)?;
-            let step =
-                if written == rest.len() { written } else { written - written % BLOCK_ALIGN };
-            stuck = step == 0;
-            done += step;
-        }
-        Ok(())
+impl RingFile {
+    fn file(&self) -> &Rc<fs::File> {
+        self.file.as_ref().expect("invariant: a closed file is not used")
+    }
+
+    /// Writes what follows `done` bytes of `buffer`, whose first goes to `position`; how many.
+    async fn write_part(
+        &self,
+        buffer: &Rc<AlignedBuffer>,
+        done: usize,
+        position: u64,
+    ) -> io::Result<usize> {
+        let file = Rc::clone(self.file());
+        let rest = &buffer[done..];
+        let length = u32::try_from(rest.len()).map_err(|_| invalid("too long a write"))?;
+        let entry = opcode::Write::new(descriptor(&file), rest.as_ptr(), length)
+            .offset(position + done as u64)
+            .build();
+        let keep = Keep::Written(file, Rc::clone(buffer));
+        let (written, _) = Ring::current().start(entry, keep).await;
+        Ok(written? as usize)
     }
 
     async fn read_part(&self, position: u64, length: usize) -> io::Result<Bytes> {
-        let result = self.file.read_at_aligned(position, length).await;
-        Ok(share_read(result.map_err(io_error)?, &self.home))
+        let file = Rc::clone(self.file());
+        let mut buffer = AlignedBuffer::for_read(length);
+        let wanted = u32::try_from(length).map_err(|_| invalid("too long a read"))?;
+        let entry =
+            opcode::Read::new(descriptor(&file), buffer.space(), wanted).offset(position).build();
+        let (read, keep) = Ring::current().start(entry, Keep::Read(file, buffer)).await;
+        let Keep::Read(_, mut buffer) = keep else {
+            unreachable!("invariant: an operation gives back what it kept")
+        };
+        // SAFETY: the kernel has written so many bytes.
+        unsafe { buffer.was_read(read? as usize) };
+        Ok(if buffer.is_empty() { Bytes::new() } else { buffer.into_bytes(&self.home) })
     }
 
     async fn read_rest(&self, first: Bytes, position: u64, length: usize) -> io::Result<Bytes> {
@@ -294,80 +330,33 @@ impl GlommioFile {
     }
 }
 
-/// The error below glommio's, with its number kept.
-pub(super) fn io_error<T>(error: GlommioError<T>) -> io::Error {
-    match error {
-        GlommioError::IoError(error) => error,
-        GlommioError::EnhancedIoError { source, .. } => source,
-        other => io::Error::from(other),
+impl Drop for RingFile {
+    fn drop(&mut self) {
+        // Closing may free the blocks of a file that was removed.
+        let file = self.file.take().and_then(|file| Rc::try_unwrap(file).ok());
+        if let (Some(file), Some(ring)) = (file, Ring::of_this_thread()) {
+            // Without a helper thread it is closed here.
+            let _ = ring.help(Box::new(move || drop(file)));
+        }
     }
 }
 
-/// Runs `work` on the helper thread of this executor, one at a time.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    glommio::executor().spawn_blocking(work).await
+fn descriptor(file: &fs::File) -> Fd {
+    Fd(file.as_raw_fd())
 }
 
-/// Runs `work` on an unpinned thread of its own: for what takes long.
-async fn own_thread<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    struct Slot<T> {
-        result: Option<io::Result<T>>,
-        waker: Option<Waker>,
-    }
-    let slot = Arc::new(Mutex::new(Slot { result: None, waker: None }));
-    let filled = Arc::clone(&slot);
-    std::thread::Builder::new().name("disk-sync".to_owned()).spawn(move || {
-        unpin_current_thread();
-        let result = work();
-        let mut slot = filled.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.result = Some(result);
-        let waker = slot.waker.take();
-        drop(slot);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    })?;
-    poll_fn(|context| {
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        match slot.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    })
-    .await
-}
-
-/// Opens the file by its name, with everything that may create or cut it.
-fn open_named(path: &Path, mode: OpenMode) -> io::Result<fs::File> {
+/// Opens a file, for direct I/O unless its writes are cached.
+fn open_file(path: &Path, mode: OpenMode) -> io::Result<fs::File> {
+    let durable = if mode.durable { libc::O_DSYNC } else { 0 };
+    let direct = if mode.cached { 0 } else { libc::O_DIRECT };
     fs::OpenOptions::new()
         .read(true)
         .write(mode.write)
         .create(mode.create)
         .create_new(mode.create && mode.create_new)
         .truncate(mode.truncate)
-        .custom_flags(libc::O_CLOEXEC)
+        .custom_flags(libc::O_CLOEXEC | direct | durable)
         .open(path)
-}
-
-/// Opens the same file for direct I/O. By its descriptor, not by its name: the runtime asks the
-/// file system about the path once more and dies if the name has gone in between.
-async fn open_direct(named: &fs::File, mode: OpenMode) -> io::Result<DmaFile> {
-    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-    let flags = if mode.durable { libc::O_DSYNC } else { 0 };
-    OpenOptions::new()
-        .read(true)
-        .write(mode.write)
-        .custom_flags(flags)
-        .dma_open(path)
-        .await
-        .map_err(io_error)
 }
 
 fn list(root: &Path, recursive: bool, read_names: &[String]) -> io::Result<Vec<DirectoryEntry>> {

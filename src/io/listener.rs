@@ -12,13 +12,12 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::rc::Rc;
 
-use glommio::io::PollableFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::executor::turn;
-use super::file::io_error;
+use super::executor::{sleep_ms, turn};
+use super::readiness::{Direction, Readiness};
 use super::stream::TcpStream;
 use crate::limits::{ACCEPT_PAUSE_MS, LISTEN_BACKLOG};
 
@@ -61,7 +60,8 @@ impl Accepted {
 
 /// A listening socket polled by the current thread's executor.
 pub struct Listener {
-    socket: PollableFd<TcpListener>,
+    socket: Rc<TcpListener>,
+    readable: Readiness,
     pauses: Cell<u64>,
     is_short: Cell<bool>,
 }
@@ -70,11 +70,12 @@ impl Listener {
     /// Takes over a socket that [`bind`] made.
     ///
     /// # Errors
-    /// This thread's executor is ending.
+    /// The socket refuses an option.
     pub fn new(socket: TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         Ok(Listener {
-            socket: PollableFd::new(socket).map_err(io_error)?,
+            socket: Rc::new(socket),
+            readable: Readiness::new(Direction::Read),
             pauses: Cell::new(0),
             is_short: Cell::new(false),
         })
@@ -85,7 +86,7 @@ impl Listener {
     /// # Errors
     /// What the system says.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.socket.get_ref().local_addr()
+        self.socket.local_addr()
     }
 
     /// How often it had to pause for want of descriptors or memory.
@@ -100,13 +101,13 @@ impl Listener {
     /// The listener itself is broken; anything else is survived.
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
-            match self.socket.get_ref().accept() {
+            match self.socket.accept() {
                 Ok((socket, peer)) => {
                     self.is_short.set(false);
                     return Ok(Accepted { socket, peer });
                 }
                 Err(error) => match outcome(&error) {
-                    Outcome::Wait => self.socket.readable().await.map_err(io_error)?,
+                    Outcome::Wait => self.readable.wait(&self.socket).await?,
                     Outcome::Skip => turn().await,
                     Outcome::Pause => {
                         // Counted and said once per shortage, not per attempt.
@@ -114,7 +115,7 @@ impl Listener {
                             self.pauses.set(self.pauses.get() + 1);
                             tracing::warn!("connections are not accepted for now: {error}");
                         }
-                        glommio::timer::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
+                        sleep_ms(ACCEPT_PAUSE_MS).await;
                     }
                     Outcome::Fail => return Err(error),
                 },
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::io::Stream;
-    use crate::io::executor::{ExecutorOptions, ShardsError, run_here, run_shards};
+    use crate::io::executor::{ExecutorOptions, ShardsError, run_here, run_shards, spawn};
 
     fn loopback() -> TcpListener {
         bind("127.0.0.1:0".parse().expect("address")).expect("bind")
@@ -209,7 +210,7 @@ mod tests {
             let listener = Listener::new(loopback()).expect("listener");
             let address = listener.local_address().expect("address");
             for _ in 0..3 {
-                let client = glommio::spawn_local(TcpStream::connect(address));
+                let client = spawn(TcpStream::connect(address));
                 let accepted = listener.accept().await.expect("accept");
                 let client = client.await.expect("connect");
                 assert_eq!(client.peer(), address.to_string());

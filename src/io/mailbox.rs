@@ -27,6 +27,7 @@ use std::task::{Context, Poll, Waker};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
+use super::threads;
 use crate::ids::ShardId;
 use crate::limits::{MAILBOX_CONTROL_MAX, MAILBOX_MESSAGES_MAX, MAILBOX_REQUESTS_MAX};
 
@@ -459,16 +460,23 @@ impl<M: Send> OutsideSender<M> {
 #[derive(Default)]
 struct Bell {
     asleep: AtomicBool,
-    waker: Mutex<Option<Waker>>,
+    sleeper: Mutex<Option<Sleeper>>,
+}
+
+/// The owner's waker, and what wakes the same task from other threads.
+struct Sleeper {
+    at_home: Waker,
+    from_any_thread: Waker,
 }
 
 impl Bell {
     /// Says that the owner goes to sleep; it must look at its conditions once more afterwards.
     fn arm(&self, waker: &Waker) {
         {
-            let mut held = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-            if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-                *held = Some(waker.clone());
+            let mut held = self.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
+            if !held.as_ref().is_some_and(|held| held.at_home.will_wake(waker)) {
+                let from_any_thread = threads::from_any_thread(waker);
+                *held = Some(Sleeper { at_home: waker.clone(), from_any_thread });
             }
         }
         self.asleep.store(true, Ordering::SeqCst);
@@ -485,9 +493,9 @@ impl Bell {
         if !self.asleep.load(Ordering::SeqCst) || !self.asleep.swap(false, Ordering::SeqCst) {
             return;
         }
-        // Nothing there: another ring has taken it and is about to wake the owner, whose next
-        // `arm` comes after this look and therefore sees what this ring is for.
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = held.as_ref().map(|held| held.from_any_thread.clone());
+        drop(held);
         if let Some(waker) = waker {
             waker.wake();
         }

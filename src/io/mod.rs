@@ -29,7 +29,9 @@ pub mod lock;
 pub mod mailbox;
 pub mod process;
 mod readiness;
+mod ring;
 pub mod stream;
+mod threads;
 
 /// A boxed single-threaded future: what the seams return.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -86,6 +88,9 @@ pub struct OpenMode {
     pub truncate: bool,
     /// A finished write is on the medium (`O_DSYNC`).
     pub durable: bool,
+    /// Writes go to the system's memory and return at once: they outlive the process, not the
+    /// machine.
+    pub cached: bool,
 }
 
 /// One entry of a directory listing.

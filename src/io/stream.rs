@@ -11,15 +11,14 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use glommio::io::PollableFd;
 use smallvec::SmallVec;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::executor::turn;
-use super::file::io_error;
 use super::readiness::{Direction, Readiness};
 use super::{LocalFuture, Stream};
 use crate::limits::{
@@ -29,7 +28,7 @@ use crate::limits::{
 
 /// A TCP connection polled by the executor of the thread that made it.
 pub struct TcpStream {
-    socket: PollableFd<std::net::TcpStream>,
+    socket: Rc<std::net::TcpStream>,
     readable: Readiness,
     writable: Readiness,
     peer: SocketAddr,
@@ -47,7 +46,7 @@ impl TcpStream {
     /// Takes over a connected socket, on any executor's thread.
     ///
     /// # Errors
-    /// The socket refuses an option, or this thread's executor is ending.
+    /// The socket refuses an option.
     pub fn new(socket: std::net::TcpStream, peer: SocketAddr) -> io::Result<TcpStream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -58,7 +57,7 @@ impl TcpStream {
             .with_retries(KEEPALIVE_PROBES);
         SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
         Ok(TcpStream {
-            socket: PollableFd::new(socket).map_err(io_error)?,
+            socket: Rc::new(socket),
             readable: Readiness::new(Direction::Read),
             writable: Readiness::new(Direction::Write),
             peer,
@@ -83,7 +82,7 @@ impl TcpStream {
         }
         let stream = TcpStream::new(socket.into(), address)?;
         stream.writable.wait(&stream.socket).await?;
-        match stream.socket.get_ref().take_error()? {
+        match stream.socket.take_error()? {
             Some(error) => Err(error),
             None => Ok(stream),
         }
@@ -99,7 +98,7 @@ impl TcpStream {
         let space = unsafe { buffer.chunk_mut().as_uninit_slice_mut() };
         let offered = space.len().min(limit);
         let received = loop {
-            match SockRef::from(self.socket.get_ref()).recv(&mut space[..offered]) {
+            match SockRef::from(&*self.socket).recv(&mut space[..offered]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
@@ -148,7 +147,7 @@ impl TcpStream {
             .take(STREAM_SLICES_PER_SEND_MAX)
             .map(|slice| IoSlice::new(slice))
             .collect();
-        let socket = SockRef::from(self.socket.get_ref());
+        let socket = SockRef::from(&*self.socket);
         loop {
             match socket.send_vectored_with_flags(&batch, libc::MSG_NOSIGNAL) {
                 Ok(count) => return Ok(Some(count)),
@@ -217,13 +216,13 @@ impl Stream for TcpStream {
 
     fn shut_down(&self) {
         // Fails only if the connection has ended already.
-        let _ = self.socket.get_ref().shutdown(Shutdown::Both);
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     fn let_go(&self) -> LocalFuture<'_, ()> {
         Box::pin(async move {
-            self.readable.quiet(&self.socket).await;
-            self.writable.quiet(&self.socket).await;
+            self.readable.quiet().await;
+            self.writable.quiet().await;
         })
     }
 
@@ -249,10 +248,8 @@ fn consume(slices: &mut [Bytes], mut first: usize, mut sent: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use super::*;
-    use crate::io::executor::run_here;
+    use crate::io::executor::{run_here, sleep_ms, spawn};
     use crate::io::listener::{Listener, bind};
     use crate::shard::event::Event;
 
@@ -274,7 +271,7 @@ mod tests {
     fn the_kernel_asks_after_peers_that_say_nothing() {
         run(async {
             let (_client, server) = pair().await;
-            let socket = SockRef::from(server.socket.get_ref());
+            let socket = SockRef::from(&*server.socket);
             assert!(socket.keepalive().expect("an option"));
             let seconds = Duration::from_secs;
             let idle = socket.tcp_keepalive_time().expect("an option");
@@ -306,7 +303,7 @@ mod tests {
     fn both_directions_carry_large_writes_at_once() {
         run(async {
             let (client, server) = pair().await;
-            let echo = glommio::spawn_local({
+            let echo = spawn({
                 let server = Rc::clone(&server);
                 async move {
                     let mut buffer = BytesMut::new();
@@ -335,7 +332,7 @@ mod tests {
                 }
             }
             assert!(slices.len() > STREAM_SLICES_PER_SEND_MAX);
-            let writer = glommio::spawn_local({
+            let writer = spawn({
                 let client = Rc::clone(&client);
                 async move {
                     client.write_all(&mut slices).await.expect("write");
@@ -349,7 +346,7 @@ mod tests {
             }
             assert!(back == pattern);
             writer.await;
-            client.socket.get_ref().shutdown(Shutdown::Write).expect("shutdown");
+            client.socket.shutdown(Shutdown::Write).expect("shutdown");
             assert_eq!(echo.await, pattern.len());
         });
     }
@@ -379,7 +376,7 @@ mod tests {
     fn shutting_down_wakes_the_reader_and_the_writer() {
         run(async {
             let (_client, server) = pair().await;
-            let reader = glommio::spawn_local({
+            let reader = spawn({
                 let server = Rc::clone(&server);
                 async move {
                     let mut buffer = BytesMut::new();
@@ -387,14 +384,14 @@ mod tests {
                 }
             });
             // The peer reads nothing, so that this write cannot end by itself.
-            let writer = glommio::spawn_local({
+            let writer = spawn({
                 let server = Rc::clone(&server);
                 async move {
                     let mut slices = vec![Bytes::from(vec![0; 64 * 1024 * 1024])];
                     server.write_all(&mut slices).await
                 }
             });
-            glommio::timer::sleep(std::time::Duration::from_millis(20)).await;
+            sleep_ms(20).await;
             server.shut_down();
             assert_eq!(reader.await.expect("end"), 0);
             let error = writer.await.expect_err("broken");
@@ -417,7 +414,7 @@ mod tests {
     async fn traffic(client: &TcpStream, server: &TcpStream, ended: &Event) -> usize {
         let mut rounds = 0;
         while ended.generation() == 0 {
-            let later = glommio::timer::sleep(Duration::from_micros(100));
+            let later = sleep_ms(0);
             let write = async {
                 later.await;
                 client.write_all(&mut vec![Bytes::from_static(b"x")]).await.expect("write");
@@ -439,28 +436,26 @@ mod tests {
             for _ in 0..20 {
                 let (client, server) = pair().await;
                 let ended = Rc::clone(&ended);
-                others.push(glommio::spawn_local(async move {
-                    traffic(&client, &server, &ended).await
-                }));
+                others.push(spawn(async move { traffic(&client, &server, &ended).await }));
             }
             let mut going = Vec::new();
             // More than the ring takes at once.
             for _ in 0..1_500 {
                 let (client, server) = pair().await;
                 let given_up = Rc::clone(&given_up);
-                going.push(glommio::spawn_local(async move {
+                going.push(spawn(async move {
                     assert!(read_or_give_up(&server, &given_up).await.is_none());
                     server.shut_down();
                     server.let_go().await;
                     drop(client);
                 }));
             }
-            glommio::timer::sleep(Duration::from_millis(20)).await;
+            sleep_ms(20).await;
             given_up.notify();
             for going in going {
                 going.await;
             }
-            glommio::timer::sleep(Duration::from_millis(20)).await;
+            sleep_ms(20).await;
             ended.notify();
             for other in others {
                 assert!(other.await > 0);

@@ -43,7 +43,7 @@ pub async fn prepare(
             file.sync_data().await?;
         }
         file.close().await?;
-        let file = disk.open(&path, OpenMode { write: true, durable, ..mode }).await?;
+        let file = disk.open(&path, OpenMode { durable, cached: !durable, ..mode }).await?;
         let mut header = disk.allocate(BLOCK_ALIGN);
         let content = FileHeader { identity: identity.clone(), file: number, geometry: *geometry };
         content.encode_into(&mut header);

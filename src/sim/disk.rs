@@ -391,7 +391,7 @@ impl Disk for SimDisk {
     }
 
     fn allocate(&self, length: usize) -> AlignedBuffer {
-        AlignedBuffer::heap(length)
+        AlignedBuffer::zeroed(length)
     }
 }
 
@@ -478,7 +478,7 @@ impl File for SimFile {
             if bytes.is_empty() {
                 return Ok(Bytes::new());
             }
-            let mut buffer = AlignedBuffer::heap(bytes.len().next_multiple_of(BLOCK_ALIGN));
+            let mut buffer = AlignedBuffer::zeroed(bytes.len().next_multiple_of(BLOCK_ALIGN));
             buffer[..bytes.len()].copy_from_slice(&bytes);
             let whole = buffer.into_bytes(&self.disk.shared.home);
             Ok(whole.slice(..bytes.len()))

@@ -3,23 +3,35 @@
 use super::*;
 use crate::io::executor::run_here;
 
-fn with_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<GlommioDisk>, PathBuf) -> F) {
+fn with_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<RingDisk>, PathBuf) -> F) {
     let directory = tempfile::tempdir().expect("temporary directory");
     run_here(async {
         let home = Rc::new(Home::new());
-        let disk = GlommioDisk::new(directory.path(), home).expect("disk");
+        let disk = RingDisk::new(directory.path(), home).expect("disk");
         test(Rc::new(disk), directory.path().to_owned()).await;
     })
     .expect("executor");
 }
 
-const CREATE: OpenMode =
-    OpenMode { write: true, create: true, create_new: false, truncate: false, durable: false };
+const CREATE: OpenMode = OpenMode {
+    write: true,
+    create: true,
+    create_new: false,
+    truncate: false,
+    durable: false,
+    cached: false,
+};
 
-const READ: OpenMode =
-    OpenMode { write: false, create: false, create_new: false, truncate: false, durable: false };
+const READ: OpenMode = OpenMode {
+    write: false,
+    create: false,
+    create_new: false,
+    truncate: false,
+    durable: false,
+    cached: false,
+};
 
-fn block(disk: &GlommioDisk, blocks: usize, fill: u8) -> Rc<AlignedBuffer> {
+fn block(disk: &RingDisk, blocks: usize, fill: u8) -> Rc<AlignedBuffer> {
     let mut buffer = disk.allocate(blocks * BLOCK_ALIGN);
     assert!(buffer.iter().all(|&byte| byte == 0), "zeroed");
     buffer.fill(fill);
@@ -54,6 +66,20 @@ fn a_relaxed_file_has_no_such_flag_and_syncs_by_itself() {
         assert_eq!(open_flags(&path), [libc::O_DIRECT | libc::O_RDWR]);
         file.write_at(block(&disk, 1, 1), 0).await.expect("write");
         file.sync_data().await.expect("sync");
+    });
+}
+
+#[test]
+fn a_cached_file_is_written_at_once_and_read_back_directly() {
+    with_disk(|disk, root| async move {
+        let path = root.join("journal");
+        let file = disk.open(&path, OpenMode { cached: true, ..CREATE }).await.expect("open");
+        assert_eq!(open_flags(&path), [libc::O_RDWR]);
+        let mut write = file.write_at(block(&disk, 2, 7), 0);
+        let written = futures_lite::future::poll_once(&mut write).await;
+        written.expect("no waiting").expect("write");
+        let direct = disk.open(&path, READ).await.expect("open");
+        assert_eq!(direct.read_at(0, 8192).await.expect("read"), vec![7u8; 8192]);
     });
 }
 

@@ -215,7 +215,7 @@ impl Disk for FakeDisk {
     }
 
     fn allocate(&self, length: usize) -> AlignedBuffer {
-        AlignedBuffer::heap(length)
+        AlignedBuffer::zeroed(length)
     }
 }
 

@@ -40,8 +40,6 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("FRAME_READ_BYTES_MIN", "the unit of one read"),
     ("FRAME_ROOM_FACTOR", "the unit of one growth"),
     ("JOURNAL_REPLAY_CHUNK_BYTES", "the unit of one read of a start"),
-    ("EXECUTOR_IO_MEMORY_BYTES_MAX", "of a start"),
-    ("EXECUTOR_IO_MEMORY_BYTES_MIN", "of a start"),
     ("EXECUTOR_MEMLOCK_BYTES_MIN", "of a start"),
     ("STREAM_READ_BYTES_MIN", "the unit of one read"),
     ("STREAM_READ_BYTES_MAX", "the unit of one read"),

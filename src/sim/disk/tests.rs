@@ -14,7 +14,7 @@ fn writable(durable: bool) -> OpenMode {
 }
 
 fn block(fill: u8, length: usize) -> Rc<AlignedBuffer> {
-    let mut buffer = AlignedBuffer::heap(length);
+    let mut buffer = AlignedBuffer::zeroed(length);
     buffer.fill(fill);
     Rc::new(buffer)
 }

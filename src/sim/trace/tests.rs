@@ -12,13 +12,19 @@ fn path(text: &str) -> &Path {
 }
 
 fn block(fill: u8) -> Rc<AlignedBuffer> {
-    let mut buffer = AlignedBuffer::heap(4096);
+    let mut buffer = AlignedBuffer::zeroed(4096);
     buffer.fill(fill);
     Rc::new(buffer)
 }
 
-const DURABLE: OpenMode =
-    OpenMode { write: true, create: true, create_new: false, truncate: false, durable: true };
+const DURABLE: OpenMode = OpenMode {
+    write: true,
+    create: true,
+    create_new: false,
+    truncate: false,
+    durable: true,
+    cached: false,
+};
 
 /// What a toy journal leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
