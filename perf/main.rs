@@ -15,10 +15,15 @@ mod chart;
 mod checkpoint;
 mod client;
 mod compare;
+#[path = "../benches/counting/mod.rs"]
+mod counting;
 mod first_column;
+mod gate;
 mod groups;
 mod idle;
+mod java;
 mod kafka;
+mod kinds;
 mod load;
 mod measure;
 mod metrics;
@@ -27,6 +32,7 @@ mod recovery;
 mod report;
 mod scenario;
 mod syscalls;
+mod tail;
 mod target;
 mod txn;
 
@@ -56,6 +62,17 @@ enum Command {
     FirstColumn(first_column::FirstColumnArguments),
     /// Run scenarios on Ringlog and on Apache Kafka in turns, and write a report
     Compare(compare::CompareArguments),
+    /// Fail if something that can be counted costs more than is written down
+    Gate(gate::GateArguments),
+    /// Count the allocations of a broker within this program, for `gate`
+    #[command(hide = true)]
+    Counted {
+        #[arg(long)]
+        data_dir: PathBuf,
+    },
+    /// Run a core so many times, for `gate`
+    #[command(hide = true)]
+    Core { name: String, count: u64 },
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +111,9 @@ fn main() -> ExitCode {
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Gate(arguments) => gate::run(&arguments),
+        Command::Counted { data_dir } => gate::counted::run(&data_dir),
+        Command::Core { name, count } => gate::cores::run(&name, count),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -129,6 +129,11 @@ impl Server {
         self.metrics.as_deref().map_or_else(|| Ok(Metrics::default()), Metrics::of)
     }
 
+    /// The process that was started, to be ended and started again.
+    pub fn take_broker(&mut self) -> Result<Broker, Fault> {
+        self.broker.take().ok_or_else(|| "this takes a broker of its own".into())
+    }
+
     /// The process that was started.
     pub fn into_broker(self) -> Result<Broker, Fault> {
         self.broker.ok_or_else(|| "this takes a broker of its own".into())

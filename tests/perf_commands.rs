@@ -213,6 +213,111 @@ fn the_first_column_is_written_item_by_item() {
     assert!(parse(&rows).as_array().is_some_and(|rows| rows.len() == 3), "{rows}");
 }
 
+/// The counters of a file, changed, and what the gate says to them.
+#[test]
+fn the_gate_fails_when_something_got_worse_and_says_when_it_got_better() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = directory.path().join("counters.json");
+    let file = path.to_str().expect("text");
+    let words = ["gate", "--count", "requests", "--count", "allocations", "--runs", "1"];
+    let all = [&words[..], &["--json", "--baseline", file], BROKER].concat();
+    let run = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_ringlog-perf"))
+            .args(&all)
+            .args(more)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs")
+    };
+    assert!(run(&["--write"]).status.success());
+    let written = parse(&std::fs::read_to_string(&path).expect("the file"));
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let commits = &written[profile]["journal_commits_per_produce_100b_1_in_flight"];
+    assert_eq!(commits["value"], 1.0, "one request in flight is one block: {written}");
+    let planted = |share: f64| {
+        let mut planted = written.clone();
+        for counter in planted[profile].as_object_mut().expect("counters").values_mut() {
+            // What else the machine does is no part of this.
+            counter["tolerance_percent"] = Value::from(1000.0);
+        }
+        let name = "allocations_per_produce_1kib_32_in_flight";
+        let counter = &mut planted[profile][name];
+        counter["tolerance_percent"] = Value::from(10.0);
+        let value = counter["value"].as_f64().expect("a number");
+        counter["value"] = Value::from(value * share);
+        std::fs::write(&path, planted.to_string()).expect("written");
+        let output = run(&[]);
+        let (told, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        let told = parse(&String::from_utf8(told).expect("text"));
+        let row = rows(&told).iter().find(|row| row["counter"] == name).expect("its row").clone();
+        (output.status.success(), row["verdict"].as_str().expect("text").to_owned(), errors)
+    };
+    let (passes, verdict, errors) = planted(0.7);
+    assert_eq!((passes, verdict.as_str()), (false, "WORSE"), "{errors}");
+    assert!(errors.contains("allocations_per_produce_1kib_32_in_flight: "), "{errors}");
+    let (passes, verdict, errors) = planted(1.5);
+    assert_eq!((passes, verdict.as_str()), (true, "better"), "{errors}");
+    assert!(errors.contains("gate --write"), "{errors}");
+    let (passes, verdict, errors) = planted(1.0);
+    assert_eq!((passes, verdict.as_str()), (true, "same"), "{errors}");
+}
+
+#[test]
+fn a_quick_comparison_runs_every_kind_of_scenario() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let own = [
+        ("crash", "does = \"crash\"\nfilled_mib = 4\n"),
+        ("restart", "does = \"restart\"\npartitions = 4\n"),
+        ("drain", "does = \"produce\"\nrate = 100\nfilled_mib = 4\nreaders = 2\n"),
+        ("fetch", "does = \"fetch\"\nfilled_mib = 4\nserve = [\"--memory\", \"64MiB\"]\n"),
+    ];
+    let mut words = vec!["compare", "--without-kafka", "--quick", "--output"];
+    words.push(directory.path().to_str().expect("text"));
+    let files = own.map(|(name, text)| {
+        let path = directory.path().join(format!("{name}.toml"));
+        std::fs::write(&path, format!("title = \"{name}\"\n{text}")).expect("written");
+        path.to_str().expect("text").to_owned()
+    });
+    for name in [
+        "end-to-end",
+        "held-rate",
+        "commit-1x10",
+        "transactions-100ms",
+        "offset-commits",
+        "connections",
+        "shards-2-single",
+        "java-latency",
+    ] {
+        words.extend(["--scenario", name]);
+    }
+    for file in &files {
+        words.extend(["--scenario", file]);
+    }
+    words.extend(BROKER);
+    output(&words);
+    let report = std::fs::read_to_string(directory.path().join("compare.json")).expect("a report");
+    let report = parse(&report);
+    let left_out = report["left_out"].as_array().expect("a list");
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    assert_eq!(left_out[0]["name"], "java-latency", "Kafka's programs come with Kafka");
+    let scenarios = report["scenarios"].as_array().expect("scenarios");
+    assert_eq!(scenarios.len(), 11);
+    for scenario in scenarios {
+        for broker in scenario["brokers"].as_array().expect("brokers") {
+            let figures = broker["figures"].as_object().expect("figures");
+            for (name, spread) in figures {
+                let median = spread[0].as_f64().expect("a number");
+                let may_be_none = scenario["name"] == "held-rate";
+                assert!(median > 0.0 || may_be_none, "{name} of {}", scenario["name"]);
+            }
+        }
+        let has = |figure: &str| scenario["brokers"][0]["figures"][figure][0].is_number();
+        assert!(scenario["name"] != "drain" || has("read_megabytes_per_second"), "{scenario}");
+        let stages = &scenario["brokers"][0]["stages_us"];
+        assert!(scenario["name"] != "connections" || stages["device"].is_number(), "{scenario}");
+    }
+}
+
 #[test]
 fn compare_writes_a_report_of_every_scenario() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
