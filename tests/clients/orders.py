@@ -153,13 +153,19 @@ class Life:
                 part.kill_if_alive()
 
     def disturbances(self):
-        """In a fixed order: the next names what the last has left."""
+        """In a fixed order: the next names what the last has left. The broker is killed but for
+        Apache Kafka 4.3.1 with one: started anew it skips markers of partitions that nobody leads
+        yet ("likely deleted already", it logs), of `__consumer_offsets` too, and completes the
+        transaction without them. The group then reads what was committed a second time."""
+        kills_broker = self.bench.peer.name == "ringlog"
         yield lambda: self.kill_and_start("p0")
-        yield self.kill_broker
+        if kills_broker:
+            yield self.kill_broker
         if not self.bench.quick:
             yield lambda: self.leave_and_join("p1", "p3")
             yield lambda: self.kill_and_start("p2")
-            yield self.kill_broker
+            if kills_broker:
+                yield self.kill_broker
         yield lambda: self.replace_stopped("p0")
 
     def start(self, identity):

@@ -146,31 +146,33 @@ def node_with_kafkajs():
     return node, home
 
 
-def franz_program(source):
+def franz_program(*sources):
     """Builds a Go program over franz-go; the path of the binary."""
-    return go_program(source, "franz-go", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}")
+    return go_program("franz-go", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}", *sources)
 
 
-def sarama_program(source):
+def sarama_program(*sources):
     """Builds a Go program over sarama; the path of the binary."""
-    return go_program(source, "sarama", f"github.com/IBM/sarama@v{SARAMA_VERSION}")
+    return go_program("sarama", f"github.com/IBM/sarama@v{SARAMA_VERSION}", *sources)
 
 
 def kafka_go_program(source):
     """Builds a Go program over kafka-go; the path of the binary."""
-    return go_program(source, "kafka-go", f"github.com/segmentio/kafka-go@v{KAFKA_GO_VERSION}")
+    return go_program("kafka-go", f"github.com/segmentio/kafka-go@v{KAFKA_GO_VERSION}", source)
 
 
 @one_at_a_time
-def go_program(source, name, module):
-    """Builds a Go program over a module; the path of the binary."""
-    stamp = f"{module} {source.stem} " + hashlib.sha256(source.read_bytes()).hexdigest()
+def go_program(name, module, source, *shared):
+    """Builds a Go program over a module, with files that it shares; the path of the binary."""
+    texts = b"".join(file.read_bytes() for file in (source, *shared))
+    stamp = f"{module} {source.stem} " + hashlib.sha256(texts).hexdigest()
     home = root() / f"{name}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
     if install_needed(home, stamp):
         go = need("go")
         # The newer tool chain that a module may ask for cannot be had everywhere.
         quiet = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
-        shutil.copy(source, home / "main.go")
+        for file in (source, *shared):
+            shutil.copy(file, home)
         step(go, ["mod", "init", "program"], cwd=home, env=quiet)
         step(go, ["get", module], cwd=home, env=quiet)
         step(go, ["build", "-o", source.stem, "."], cwd=home, env=quiet)
