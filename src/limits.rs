@@ -119,11 +119,14 @@ pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
 /// Partitions that retention looks at before others have their turn.
 pub const RETENTION_SLICE: usize = 64;
 
-/// Unit of the read cache, and of reads from segments.
-pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
+/// Largest single read of a segment: a device gives its best from there on.
+pub const READ_BYTES_MAX: usize = 1024 * 1024;
 
-/// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
-pub const READ_AHEAD_CHUNKS: u64 = 8;
+/// Bytes read ahead of a reader that has gone on where it had ended: they double as it goes on.
+pub const READ_AHEAD_BYTES_MIN: usize = 512 * 1024;
+
+/// Most bytes read ahead of one reader, if its share of the cache allows for them.
+pub const READ_AHEAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes that compaction goes through before other work of its shard comes.
 pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;

@@ -30,10 +30,12 @@ pub mod partition;
 pub mod producer_ids;
 pub mod quota;
 pub mod read;
+pub mod read_ahead;
 pub mod read_cache;
 pub mod retention;
 pub mod rings;
 pub mod scrape;
+pub mod segment_read;
 pub mod segment_removal;
 pub mod segment_use;
 pub mod space;
@@ -80,6 +82,7 @@ use links::Links;
 use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
+use read_ahead::Readers;
 use read_cache::ReadCache;
 use segment_removal::Removals;
 use space::SpaceWatch;
@@ -187,8 +190,10 @@ pub struct Shard {
     pub space: SpaceWatch,
     /// Open segment files.
     pub files: RefCell<OpenFiles>,
-    /// Chunks of segments in memory.
+    /// What was read from segments.
     pub cache: RefCell<ReadCache>,
+    /// Who reads them in order.
+    pub readers: RefCell<Readers>,
     /// Incremental fetch sessions.
     pub sessions: RefCell<SessionCache>,
     /// Messages to and from other shards.
@@ -265,6 +270,7 @@ impl Shard {
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
+            readers: RefCell::new(Readers::new(split.cache_bytes)),
             sessions: RefCell::new(SessionCache::new(
                 usize::try_from(slots).unwrap_or(0),
                 split.connection_bytes / 4 / FETCH_SESSION_PARTITION_BYTES,
