@@ -223,6 +223,19 @@ pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
 /// alone.
 pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
+/// Such reads that are on their way while one is looked at: a device gives more to several.
+pub const JOURNAL_REPLAY_CHUNKS_AHEAD: usize = 3;
+
+/// Bytes after the end of a journal that a start reads whole, to tell a torn tail from damage: all
+/// of a ring of the ordinary size.
+pub const JOURNAL_PROBE_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Distance of the places of a larger ring that it looks at beyond that, and of a file's beginning.
+pub const JOURNAL_PROBE_STRIDE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Writes of one segment that a start has on their way while the next one fills.
+pub const REPLAY_WRITES_AHEAD: usize = 3;
+
 /// Locked memory without which the runtime makes no executor at all.
 pub const EXECUTOR_MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
 
