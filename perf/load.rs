@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use hdrhistogram::Histogram;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::{ListOffsetsRequest, TopicName};
+use kafka_protocol::protocol::StrBytes;
 use ringlog::batch::{BatchBuilder, CompressionTarget};
 use ringlog::io::clock::wall_ms;
 
@@ -383,6 +386,20 @@ pub fn fill(server: &Server, topic: &str, bytes: u64) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// The end of partition 0 of a topic.
+pub fn end_offset(client: &mut Client, topic: &str) -> Result<i64, Fault> {
+    let partition =
+        ListOffsetsPartition::default().with_timestamp(-1).with_current_leader_epoch(-1);
+    let topic = ListOffsetsTopic::default()
+        .with_name(TopicName(StrBytes::from_string(topic.to_owned())))
+        .with_partitions(vec![partition]);
+    let ask = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
+    let answer = client.ask(4, &ask)?;
+    let found = answer.topics.first().and_then(|topic| topic.partitions.first());
+    accept("ListOffsets", found.map_or(-1, |partition| partition.error_code))?;
+    Ok(found.map_or(0, |partition| partition.offset))
 }
 
 /// Sends without answers, for as long as it takes; the broker has read all of it in the end.

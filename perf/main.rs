@@ -14,6 +14,8 @@ mod calibrate;
 mod chart;
 mod checkpoint;
 mod client;
+mod cold;
+mod compaction;
 mod compare;
 #[path = "../benches/counting/mod.rs"]
 mod counting;
@@ -27,6 +29,7 @@ mod kinds;
 mod load;
 mod measure;
 mod metrics;
+mod partitions;
 mod producer;
 mod recovery;
 mod report;
@@ -89,6 +92,12 @@ enum Run {
     Groups(groups::GroupsArguments),
     /// Produce while checkpoints are taken, and while none are
     Checkpoint(checkpoint::CheckpointArguments),
+    /// Produce while a topic is compacted, and measure what compaction gets through
+    Compaction(compaction::CompactionArguments),
+    /// Read what is not in memory, in order and at random
+    Cold(cold::ColdArguments),
+    /// Make many partitions, write to all of them, do nothing, and start again
+    Partitions(partitions::PartitionsArguments),
     /// Crash a broker with much in its journal
     Recovery(recovery::RecoveryArguments),
     /// Start a broker with many partitions, and with many transactional ids
@@ -106,6 +115,9 @@ fn main() -> ExitCode {
         Command::Run(Run::Txn(arguments)) => txn::run(&arguments),
         Command::Run(Run::Groups(arguments)) => groups::run(&arguments),
         Command::Run(Run::Checkpoint(arguments)) => checkpoint::run(&arguments),
+        Command::Run(Run::Compaction(arguments)) => compaction::run(&arguments),
+        Command::Run(Run::Cold(arguments)) => cold::run(&arguments),
+        Command::Run(Run::Partitions(arguments)) => partitions::run(&arguments),
         Command::Run(Run::Recovery(arguments)) => recovery::run(&arguments),
         Command::Run(Run::Starts(arguments)) => recovery::run_starts(&arguments),
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),

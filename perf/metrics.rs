@@ -84,6 +84,16 @@ pub const JOURNAL_COMMITS: &str = "ringlog_journal_commits_total";
 pub const CHECKPOINTS: &str = "ringlog_checkpoints_total";
 /// Seconds spent in them.
 pub const CHECKPOINT_SECONDS: &str = "ringlog_checkpoint_seconds_sum";
+/// Bytes read from segments for readers.
+pub const SEGMENT_BYTES_READ: &str = "ringlog_segment_read_bytes_total";
+/// Those of them read before a reader asked.
+pub const SEGMENT_BYTES_AHEAD: &str = "ringlog_segment_read_ahead_bytes_total";
+/// Passes of compaction.
+pub const CLEANER_PASSES: &str = "ringlog_cleaner_passes_total";
+/// Bytes they have read.
+pub const CLEANER_READ: &str = "ringlog_cleaner_read_bytes_total";
+/// Bytes they have written.
+pub const CLEANER_WRITTEN: &str = "ringlog_cleaner_written_bytes_total";
 
 const STAGE_SECONDS: &str = "ringlog_request_stage_seconds_sum{";
 const TIMED: &str = "kafka_request_duration_seconds_count{";

@@ -170,6 +170,39 @@ fn recovery_finds_the_journal_that_was_filled() {
 }
 
 #[test]
+fn a_pass_of_compaction_is_measured_alone_and_beside_a_load() {
+    let words = ["compaction", "--input-mib", "12", "--segment-bytes", "2097152"];
+    let compacted = run(&[&words[..], &["--pairs", "1", "--rate", "200"]].concat());
+    let names = ["seconds", "cpu_seconds", "input_mb_per_s", "with_p99_us", "without_p99_us"];
+    assert!(numbers(&compacted, &names).iter().all(|figure| *figure > 0.0), "{compacted}");
+    let [input, written] = numbers(&compacted, &["input_bytes", "written_bytes"])[..] else {
+        panic!("{compacted}")
+    };
+    // All but the open segment; half of the keys come again.
+    assert!((8e6..=12.6e6).contains(&input), "{compacted}");
+    assert!((0.4 * input..=0.75 * input).contains(&written), "{compacted}");
+}
+
+#[test]
+fn cold_reads_are_measured_in_order_and_at_random() {
+    let cold = run(&["cold", "--fill-mib", "16", "--seconds", "1", "--reads", "30"]);
+    let names = ["share_of_device", "sequential_read_bytes", "sequential_read_ahead_bytes"];
+    assert!(numbers(&cold, &names).iter().all(|figure| *figure > 0.0), "{cold}");
+    let read = numbers(&cold, &["random_64_kib_read_per_returned"])[0];
+    assert!(read > 0.5 && read <= 2.0, "{cold}");
+}
+
+#[test]
+fn many_partitions_are_made_written_to_and_started_with() {
+    let words = ["partitions", "--partitions", "60", "--few", "4", "--pairs", "1"];
+    let more = ["--seconds", "1", "--rate", "200", "--starts", "1", "--shards", "2"];
+    let found = run(&[&words[..], &more].concat());
+    let names = ["created_s", "few_p99_us", "all_p99_us", "stop_s", "start_after_stop_s"];
+    assert!(numbers(&found, &names).iter().all(|figure| *figure > 0.0), "{found}");
+    numbers(&found, &["idle_cpu_percent_of_core", "p99_ratio"]);
+}
+
+#[test]
 fn starts_are_measured_with_partitions_and_with_ids() {
     let started = run(&["starts", "--partitions", "8", "--ids", "100", "--starts", "1"]);
     let names = [
