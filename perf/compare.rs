@@ -2,9 +2,9 @@
 //!
 //! Owns the order of runs and what is written down of them. All brokers are there at the same time,
 //! from the first core on with the load on another, Ringlog a new one for each scenario; whoever is
-//! not measured is stopped (SIGSTOP), and costs nothing. A scenario that fails ends no other. Rounds
-//! go through the brokers forth and back (ABBA), so that what else the machine does hits all of
-//! them; a ratio is taken within one round, and told as the median of all rounds with the lowest
+//! not measured is stopped (SIGSTOP), and costs nothing. A scenario that fails ends no other.
+//! Rounds go through the brokers forth and back (ABBA), so that what else the machine does hits all
+//! of them; a ratio is taken within one round, and told as the median of all rounds with the lowest
 //! and the highest. What a broker guarantees stands in its name.
 
 use std::path::PathBuf;
