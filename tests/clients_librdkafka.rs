@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 
-use support::broker::Broker;
+use support::broker::{Broker, free_ports};
 use support::requests::create_topic;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -188,16 +187,6 @@ fn records_come_back_as_they_were_sent_with_every_codec() {
             }
         }
     }
-}
-
-/// The first of `count` free ports in a row, below those that connections are given: those might
-/// be taken while the broker is down.
-fn free_ports(count: u16) -> u16 {
-    let start = 12_000 + (std::process::id() % 18_000) as u16;
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let mut candidates = (start..32_000).chain(12_000..start);
-    let found = candidates.find(|&first| (first..first + count).all(is_free));
-    found.expect("free ports")
 }
 
 #[test]

@@ -11,10 +11,10 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::rc::Rc;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::executor::{sleep_ms, turn};
 use super::readiness::{Direction, Readiness};
@@ -124,6 +124,16 @@ impl Listener {
     }
 }
 
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The kernel still watches it: what it waits for has to come for the socket to close.
+        if Rc::strong_count(&self.socket) > 1 {
+            // Fails only if it does not listen any more.
+            let _ = SockRef::from(&*self.socket).shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// What a failed accept means for the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
@@ -217,6 +227,23 @@ mod tests {
                 assert!(accepted.peer().ip().is_loopback());
             }
             assert_eq!(listener.pauses(), 0);
+        })
+        .expect("executor");
+    }
+
+    #[test]
+    fn a_listener_dropped_while_it_waited_refuses_and_gives_its_port_back() {
+        run_here(async {
+            let listener = Listener::new(loopback()).expect("listener");
+            let address = listener.local_address().expect("address");
+            assert!(futures_lite::future::poll_once(Box::pin(listener.accept())).await.is_none());
+            // The ring learns of what is waited for.
+            sleep_ms(1).await;
+            drop(listener);
+            let refused = TcpStream::connect(address).await.err().expect("refused");
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+            sleep_ms(1).await;
+            bind(address).expect("free again");
         })
         .expect("executor");
     }

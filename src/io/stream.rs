@@ -231,6 +231,15 @@ impl Stream for TcpStream {
     }
 }
 
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        // The kernel still watches it: what it waits for has to come for the socket to close.
+        if Rc::strong_count(&self.socket) > 1 {
+            self.shut_down();
+        }
+    }
+}
+
 /// Takes `sent` bytes off the slices from index `first` on, freeing those that are done; returns
 /// the index of the first slice with bytes left.
 fn consume(slices: &mut [Bytes], mut first: usize, mut sent: usize) -> usize {
@@ -460,6 +469,20 @@ mod tests {
             for other in others {
                 assert!(other.await > 0);
             }
+        });
+    }
+
+    #[test]
+    fn a_stream_dropped_while_somebody_waited_closes() {
+        run(async {
+            let (client, server) = pair().await;
+            let mut buffer = BytesMut::new();
+            {
+                let mut read = server.read(&mut buffer, 1);
+                assert!(futures_lite::future::poll_once(&mut read).await.is_none());
+            }
+            drop(server);
+            assert_eq!(client.read(&mut buffer, 1).await.expect("an end"), 0);
         });
     }
 

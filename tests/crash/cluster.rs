@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use kafka_protocol::messages::create_topics_request::CreatableTopicConfig;
-use kafka_protocol::messages::{CreateTopicsRequest, FetchRequest};
+use kafka_protocol::messages::{CreateTopicsRequest, FetchRequest, MetadataResponse};
 use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
 
 use crate::support::client::Client;
 use crate::support::requests::{self, Topic};
@@ -14,6 +15,7 @@ use crate::support::requests::{self, Topic};
 #[derive(Clone, Default)]
 pub struct Cluster {
     pub topics: HashSet<String>,
+    pub ids: HashMap<String, Uuid>,
     pub leaders: HashMap<(String, i32), SocketAddr>,
     /// The leader epoch of all partitions, if there are any.
     pub epoch: Option<i32>,
@@ -22,7 +24,11 @@ pub struct Cluster {
 impl Cluster {
     /// Asks for everything.
     pub fn ask(client: &mut Client) -> Cluster {
-        let answer = client.call(12, &requests::metadata(&[]));
+        Cluster::of(client.call(12, &requests::metadata(&[])))
+    }
+
+    /// What an answer says.
+    pub fn of(answer: MetadataResponse) -> Cluster {
         let addresses: HashMap<i32, SocketAddr> = (answer.brokers.iter())
             .map(|broker| {
                 let address = format!("{}:{}", broker.host.as_str(), broker.port);
@@ -40,6 +46,7 @@ impl Cluster {
                 let epoch = cluster.epoch.get_or_insert(partition.leader_epoch);
                 assert_eq!(*epoch, partition.leader_epoch, "one boot is one epoch");
             }
+            cluster.ids.insert(name.clone(), topic.topic_id);
             cluster.topics.insert(name);
         }
         cluster

@@ -5,7 +5,7 @@
 //! requests. The child is killed when the fixture is dropped.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -240,6 +240,16 @@ impl Running {
 pub fn parse_ready(line: &str) -> Option<Vec<SocketAddr>> {
     let addresses = line.trim_end().strip_prefix("ready ")?;
     addresses.split(", ").map(|address| address.trim().parse().ok()).collect()
+}
+
+/// The first of `count` free ports in a row, below those that connections are given: those might
+/// be taken while the broker is down.
+pub fn free_ports(count: u16) -> u16 {
+    let start = 12_000 + (std::process::id() % 18_000) as u16;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut candidates = (start..32_000).chain(12_000..start);
+    let found = candidates.find(|&first| (first..first + count).all(is_free));
+    found.expect("free ports")
 }
 
 fn wait_ready(lines: &Receiver<String>, deadline: Instant) -> Option<Vec<SocketAddr>> {

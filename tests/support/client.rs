@@ -76,13 +76,25 @@ impl Client {
 
     /// The same where the broker may die meanwhile.
     pub fn try_call<R: Request>(&mut self, version: i16, request: &R) -> io::Result<R::Response> {
+        let sent = self.try_send(version, request)?;
+        self.try_receive(sent)
+    }
+
+    /// Sends a request, where the broker may die, and does not wait.
+    pub fn try_send<R: Request>(&mut self, version: i16, request: &R) -> io::Result<Sent<R>> {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.wrapping_add(1);
         let frame = request_frame(version, correlation_id, self.client_id.as_deref(), request);
         self.try_send_bytes(&(frame.len() as u32).to_be_bytes())?;
         self.try_send_bytes(&frame)?;
+        Ok(Sent { correlation_id, version, request: PhantomData })
+    }
+
+    /// Receives the response of `sent`, which must be the next one, if there is any.
+    pub fn try_receive<R: Request>(&mut self, sent: Sent<R>) -> io::Result<R::Response> {
         let frame = self.try_receive_frame()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(decode_response::<R>(version, correlation_id, frame).expect("a sound answer"))
+        let response = decode_response::<R>(sent.version, sent.correlation_id, frame);
+        Ok(response.expect("a sound answer"))
     }
 
     /// Sends a request and does not wait: several may be under way, received in order.

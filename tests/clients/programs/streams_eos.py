@@ -14,23 +14,12 @@ import peer_cache
 import processes
 from records import Mismatch, same
 
-from programs.streams_smoke import PROGRESS_SECONDS, PROPERTIES, Part
+from programs.streams_smoke import PROGRESS_SECONDS, Part, with_parts
 
 
 def run(bench):
-    """A broker of its own: it is killed."""
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    parts = []
-    try:
-        text = disturb_and_verify(bench.on(peer), parts)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        for part in parts:
-            part.child.kill()
-            part.child.wait()
-        peer.stop()
+    """With a broker of its own."""
+    return with_parts(bench, disturb_and_verify)
 
 
 def disturb_and_verify(bench, parts):
