@@ -2,16 +2,16 @@
 //!
 //! Owns the order of runs and what is written down of them. All brokers are there at the same time,
 //! from the first core on with the load on another, Ringlog a new one for each scenario; whoever is
-//! not measured is stopped (SIGSTOP), and costs nothing. A scenario that fails ends no other. Rounds
-//! go through the brokers forth and back (ABBA), so that what else the machine does hits all of
-//! them; a ratio is taken within one round, and told as the median of all rounds with the lowest
+//! not measured is stopped (SIGSTOP), and costs nothing. A scenario that fails ends no other.
+//! Rounds go through the brokers forth and back (ABBA), so that what else the machine does hits all
+//! of them; a ratio is taken within one round, and told as the median of all rounds with the lowest
 //! and the highest. What a broker guarantees stands in its name.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::calibrate::Floors;
@@ -171,7 +171,7 @@ fn kafkas(arguments: &CompareArguments, jars: Option<&Jars>) -> Result<Vec<Conte
         eprintln!("starting {name}");
         let kafka = Kafka::start(jars, &own.data_dir, core, further)?;
         let server = Server::foreign(kafka.address(), kafka.pid(), own.core());
-        signal(&server, Signal::STOP)?;
+        server.signal(Signal::STOP)?;
         let (own, filled) = (own.clone(), Vec::new());
         all.push(Contender { name, server, own, filled, kafka: Some(kafka) });
     }
@@ -187,7 +187,7 @@ fn ours(own: &Own, scenario: &Scenario) -> Result<Vec<Contender>, Fault> {
         let mut words = vec!["--durability", durability, "--set", &delay];
         words.extend(scenario.serve.iter().map(String::as_str));
         let server = own.start(&words)?;
-        signal(&server, Signal::STOP)?;
+        server.signal(Signal::STOP)?;
         Ok(Contender { name, server, own: own.clone(), filled: Vec::new(), kafka: None })
     };
     OURS.iter().map(start).collect()
@@ -199,11 +199,6 @@ fn cache() -> Result<PathBuf, Fault> {
     let base = base.or_else(|| home("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let base = base.ok_or("where Apache Kafka goes is not known: use --kafka DIR")?;
     Ok(base.join("ringlog-perf").join(format!("kafka-{}", kafka::VERSION)))
-}
-
-fn signal(server: &Server, signal: Signal) -> Result<(), Fault> {
-    let pid = Pid::from_raw(i32::try_from(server.pid)?).ok_or("no process")?;
-    Ok(kill_process(pid, signal)?)
 }
 
 fn compare(
@@ -240,10 +235,10 @@ fn rounds(
                 0 => plan.first_warm_up_seconds,
                 _ => plan.warm_up_seconds,
             };
-            signal(&contender.server, Signal::CONT)?;
+            contender.server.signal(Signal::CONT)?;
             let times = Times { warm_up, measured: plan.seconds };
             let sample = kinds::take(contender, scenario, jars, times);
-            signal(&contender.server, Signal::STOP)?;
+            contender.server.signal(Signal::STOP)?;
             samples[index].push(sample.map_err(|fault| format!("{}: {fault}", contender.name))?);
         }
     }
@@ -257,11 +252,11 @@ impl Contender {
         if self.kafka.is_none() || filled.is_empty() {
             return Ok(());
         }
-        signal(&self.server, Signal::CONT)?;
+        self.server.signal(Signal::CONT)?;
         for topic in filled {
             kinds::forget(&self.server, &topic)?;
         }
-        signal(&self.server, Signal::STOP)
+        self.server.signal(Signal::STOP)
     }
 }
 

@@ -225,4 +225,4 @@ fn pom() -> String {
 
 /// Any will do.
 const CLUSTER_ID: &str = "AAAAAAAAQACAAAAAAAAAAQ";
-const READY_TIMEOUT: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_secs(240);

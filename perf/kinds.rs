@@ -134,9 +134,10 @@ fn knee(contender: &mut Contender, scenario: &Scenario, times: Times) -> Result<
     let mut rate = FIRST_RATE;
     while rate <= LAST_RATE {
         let seconds = times.measured.div_ceil(2);
-        let load = Load { rate: rate as u64, ..scenario.load(times.warm_up.min(1), seconds) };
+        // Only the first begins with nothing in flight before it.
+        let warm_up = if rate > FIRST_RATE { 0 } else { times.warm_up };
+        let load = Load { rate: rate as u64, ..scenario.load(warm_up, seconds) };
         let outcome = load::measure(&contender.server, &load, Mode::Produce)?;
-        forget(&contender.server, &load.topic)?;
         let is_held = outcome.requests_per_second() >= HELD_SHARE * rate
             && outcome.us(0.99) <= scenario.p99_us as f64;
         eprintln!("{rate:.0} requests/s {}", if is_held { "held" } else { "not held" });
@@ -146,6 +147,7 @@ fn knee(contender: &mut Contender, scenario: &Scenario, times: Times) -> Result<
         held = (rate, outcome.latencies);
         rate *= RATE_STEP;
     }
+    forget(&contender.server, &scenario.name)?;
     let (rate, latencies) = held;
     let mut figures = vec![("held_requests_per_second", rate)];
     figures.extend(quantiles(&latencies));
@@ -364,7 +366,7 @@ pub const DELETE_DELAY: &str = "log.segment.delete.delay.ms";
 /// Of that.
 pub const DELETE_DELAY_MS: u64 = 500;
 
-const FIRST_RATE: f64 = 500.0;
+const FIRST_RATE: f64 = 1_000.0;
 const LAST_RATE: f64 = 200_000.0;
 const RATE_STEP: f64 = 1.6;
 /// A rate counts as held if this share of it is answered.

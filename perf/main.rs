@@ -29,6 +29,7 @@ mod kinds;
 mod load;
 mod measure;
 mod metrics;
+mod modes;
 mod partitions;
 mod producer;
 mod recovery;
@@ -102,6 +103,8 @@ enum Run {
     Recovery(recovery::RecoveryArguments),
     /// Start a broker with many partitions, and with many transactional ids
     Starts(recovery::StartsArguments),
+    /// Compare `--mode balanced` with `--mode latency`, at rest and under load
+    Modes(modes::ModesArguments),
     /// Have a broker hold much and do nothing
     Idle(idle::IdleArguments),
 }
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Command::Run(Run::Partitions(arguments)) => partitions::run(&arguments),
         Command::Run(Run::Recovery(arguments)) => recovery::run(&arguments),
         Command::Run(Run::Starts(arguments)) => recovery::run_starts(&arguments),
+        Command::Run(Run::Modes(arguments)) => modes::run(&arguments),
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::broker::{Broker, Launch};
 use super::client::Fault;
@@ -117,6 +118,12 @@ impl Server {
     /// A broker of another kind, which somebody else starts and ends.
     pub fn foreign(address: &str, pid: u32, core: usize) -> Server {
         Server { address: address.to_owned(), pid, metrics: None, core, broker: None }
+    }
+
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) -> Result<(), Fault> {
+        let pid = Pid::from_raw(i32::try_from(self.pid)?).ok_or("no process")?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// What its process has used.

@@ -218,6 +218,18 @@ fn starts_are_measured_with_partitions_and_with_ids() {
 }
 
 #[test]
+fn both_modes_are_measured_at_rest_and_under_load() {
+    let measured = run(&["modes", "--seconds", "1", "--pairs", "1", "--rates", "0,100"]);
+    let rest = ["balanced_idle_cpu_percent_of_core", "latency_idle_cpu_percent_of_core"];
+    assert!(numbers(&measured, &rest).iter().all(|share| *share >= 0.0), "{measured}");
+    assert_eq!(rows(&measured).len(), 4);
+    for row in rows(&measured) {
+        let names = ["p50_us", "p99_us", "broker_cores"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+    }
+}
+
+#[test]
 fn an_idle_broker_is_weighed() {
     let words = ["idle", "--seconds", "1", "--partitions", "8", "--connections", "8"];
     let idle = run(&[&words[..], &["--producers", "64", "--ids", "64"]].concat());

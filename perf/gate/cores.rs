@@ -52,10 +52,8 @@ pub fn instructions(perf: &Path) -> Result<Vec<Counter>, Fault> {
     for (core, _) in CORES {
         let name = format!("instructions_per_{core}");
         let count = STEPS.to_string();
-        let value = match collected(perf, &["core", core, &count])? {
-            Some(all) => Some(all as f64 / STEPS as f64),
-            None => None,
-        };
+        let all = collected(perf, &["core", core, &count])?;
+        let value = all.map(|all| all as f64 / STEPS as f64);
         let by = "callgrind".to_owned();
         counters.push(Counter { name, value, by, detail: String::new() });
     }
