@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_a_context_was_used_for_makes_no_difference() {
-        let records: Vec<u8> = (0..200_000_usize).map(|n| (n / 9 ^ n % 251) as u8).collect();
+        let records: Vec<u8> = (0..200_000_usize).map(|n| ((n / 9) ^ (n % 251)) as u8).collect();
         let target = CompressionTarget::Zstd(3);
         let packed = Bytes::from(compress(target, &records).expect("memory"));
         for spoil in 0..4 {
