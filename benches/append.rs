@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use counting::Count;
+use counting::allocations_of_this_thread;
 use futures_lite::future::poll_once;
 use ringlog::batch::{BatchBuilder, CompressionTarget, TimestampType, ValidateRules, validate};
 use ringlog::ids::{PartitionIndex, ProducerEpoch, ProducerId, TopicPartition};
@@ -109,17 +109,17 @@ async fn appends(shard: &Rc<Shard>, partition: TopicPartition, batches: &[Bytes]
     let (mut most, mut all, mut with_any) = (0, 0, 0);
     for (number, bytes) in batches.iter().enumerate() {
         let bytes = bytes.clone();
-        let before = Count::now();
+        let before = allocations_of_this_thread();
         let begun = Instant::now();
         let valid = validate(Some(bytes), &RULES, NOW_MS).expect("a good batch");
         let validated = begun.elapsed();
-        let in_validate = before.elapsed().allocations;
+        let in_validate = allocations_of_this_thread() - before;
         assert_eq!(in_validate, 0, "validation has allocated");
-        let before = Count::now();
+        let before = allocations_of_this_thread();
         let begun = Instant::now();
         let appended = poll_once(append::append(shard, partition, &valid, None)).await;
         let took = begun.elapsed();
-        let in_append = before.elapsed().allocations;
+        let in_append = allocations_of_this_thread() - before;
         let pending = appended.expect("there is room").expect("it is taken");
         if number % BATCHES_PER_COMMIT == 0 {
             shard.durable(pending.durable_at).await.expect("a journal");

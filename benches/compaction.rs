@@ -1,5 +1,5 @@
 //! What a compaction pass costs in CPU: checksums, keys into the map, and the batches that take the
-//! place of the old ones, copied once; files apart.
+//! place of the old ones, copied once; files apart (`ringlog-perf run compaction` has them, too).
 //!
 //! The bar is 200 MB of input per second and core for uncompressed records of 1 KiB. Input counts
 //! once, though a pass reads what is new twice. "all new" writes no key twice, "half" and "tenth"

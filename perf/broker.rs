@@ -161,4 +161,5 @@ impl Drop for Scratch {
 }
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Ten thousand partitions that were written to take their time.
+const STOP_TIMEOUT: Duration = Duration::from_secs(300);

@@ -26,10 +26,17 @@ pub fn page(report: &Value) -> String {
         body += &format!("<tr><th>{name}</th><td>{value}</td></tr>");
     }
     body += "</table>";
+    for left_out in each(&report["left_out"]) {
+        let (name, why) = (text(&left_out["name"]), text(&left_out["why"]));
+        body += &format!("<p>Left out: {name}: {why}</p>");
+    }
     for scenario in each(&report["scenarios"]) {
         body += &format!("<h2>{}</h2>", text(&scenario["title"]));
         let brokers = each(&scenario["brokers"]);
         body += &curves(brokers);
+        body += &stages(brokers);
+        body += &over_time(brokers, "requests_by_second", "requests per second, last round");
+        body += &over_time(brokers, "resident_mib_by_second", "MiB resident, last round");
         let columns = each(&scenario["columns"]);
         body += &table(columns, brokers, ("name", ""));
         body += &table(columns, each(&scenario["ratios"]), ("of", "to"));
@@ -72,6 +79,9 @@ fn curves(brokers: &[Value]) -> String {
         each(&broker["curve_us"]).iter().filter_map(Value::as_f64).map(|us| us.max(1.0)).collect()
     };
     let all: Vec<f64> = brokers.iter().flat_map(points).collect();
+    if all.is_empty() {
+        return String::new();
+    }
     let highest = all.iter().copied().fold(10.0, f64::max).log10().ceil();
     let lowest = all.iter().copied().fold(f64::INFINITY, f64::min).log10().floor().max(0.0);
     let x = |place: usize| LEFT + place as f64 * (WIDTH - LEFT) / QUANTILES.len() as f64;
@@ -109,6 +119,77 @@ fn curves(brokers: &[Value]) -> String {
     out + "</svg>"
 }
 
+/// Where the time of a request went, one bar per broker that tells it.
+fn stages(brokers: &[Value]) -> String {
+    let of = |broker: &Value| -> Vec<(String, f64)> {
+        let stages = broker["stages_us"].as_object().into_iter().flatten();
+        stages.filter_map(|(stage, us)| Some((stage.clone(), us.as_f64()?))).collect()
+    };
+    let bars: Vec<(&str, Vec<(String, f64)>)> = brokers
+        .iter()
+        .map(|broker| (text(&broker["name"]), of(broker)))
+        .filter(|(_, stages)| !stages.is_empty())
+        .collect();
+    let sum = |stages: &[(String, f64)]| stages.iter().map(|(_, us)| us).sum::<f64>();
+    let longest = bars.iter().map(|(_, stages)| sum(stages)).fold(0.0, f64::max);
+    if longest <= 0.0 {
+        return String::new();
+    }
+    let height = bars.len() as f64 * BAR;
+    let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
+    for (number, (name, stages)) in bars.iter().enumerate() {
+        let (top, mut left) = (number as f64 * BAR, 0.0);
+        let told: Vec<String> =
+            stages.iter().map(|(stage, us)| format!("{stage} {us:.0}")).collect();
+        out += &format!(
+            "<text x=\"0\" y=\"{:.0}\">{name}, mean microseconds: {}</text>",
+            top + 12.0,
+            told.join(", ")
+        );
+        for (place, (stage, us)) in stages.iter().enumerate() {
+            let wide = us / longest * WIDTH;
+            let colour = STAGE_COLOURS[place % STAGE_COLOURS.len()];
+            out += &format!(
+                "<rect x=\"{left:.1}\" y=\"{:.0}\" width=\"{wide:.1}\" height=\"16\" \
+                 fill=\"{colour}\"><title>{stage} {us:.1} us</title></rect>",
+                top + 18.0
+            );
+            left += wide;
+        }
+    }
+    out + "</svg>"
+}
+
+/// A figure second by second, one line per broker.
+fn over_time(brokers: &[Value], key: &str, title: &str) -> String {
+    let of = |broker: &Value| -> Vec<f64> {
+        each(&broker[key]).iter().filter_map(Value::as_f64).collect()
+    };
+    let highest = brokers.iter().flat_map(of).fold(0.0, f64::max);
+    let longest = brokers.iter().map(|broker| of(broker).len()).max().unwrap_or(0);
+    if longest < 2 || highest <= 0.0 {
+        return String::new();
+    }
+    let (height, below) = (HEIGHT / 2.0, HEIGHT / 2.0 + 18.0);
+    let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">", below + 8.0);
+    out += &format!(
+        "<text x=\"0\" y=\"14\">{highest}</text><text x=\"0\" y=\"{below}\">0, {title}, over \
+         {longest} s</text>"
+    );
+    for (number, broker) in brokers.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let x = |place: usize| LEFT + place as f64 * (WIDTH - LEFT) / (longest - 1) as f64;
+        let y = |figure: f64| TOP + (1.0 - figure / highest) * (height - TOP);
+        let line: Vec<String> = of(broker)
+            .iter()
+            .enumerate()
+            .map(|(place, &figure)| format!("{:.1},{:.1}", x(place), y(figure)))
+            .collect();
+        out += &format!("<polyline points=\"{}\" stroke=\"{colour}\"/>", line.join(" "));
+    }
+    out + "</svg>"
+}
+
 fn each(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -121,6 +202,12 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 90.0;
 const TOP: f64 = 12.0;
+/// Height of a bar with its text.
+const BAR: f64 = 42.0;
+const STAGE_COLOURS: &[&str] = &[
+    "#0b62a4", "#3aa6dd", "#8e44ad", "#c0392b", "#e8963a", "#27ae60", "#7f8c8d", "#16a085",
+    "#2c3e50",
+];
 const COLOURS: &[&str] = &["#0b62a4", "#3aa6dd", "#c0392b", "#e8963a"];
 const STYLE: &str = "body{font:14px sans-serif;max-width:70em;margin:2em auto}\
     table{border-collapse:collapse;margin:1em 0}th,td{border:1px solid #ccc;padding:.2em .5em}\
@@ -137,7 +224,14 @@ mod tests {
     fn every_broker_has_a_line_and_a_row() {
         let broker = |name: &str, us: f64| {
             let curve: Vec<f64> = QUANTILES.iter().map(|_| us).collect();
-            json!({ "name": name, "figures": { "p50_us": [us, us, us] }, "curve_us": curve })
+            json!({
+                "name": name,
+                "figures": { "p50_us": [us, us, us] },
+                "curve_us": curve,
+                "stages_us": { "device": us / 2.0, "send": us / 2.0 },
+                "requests_by_second": [us, us, us],
+                "resident_mib_by_second": [1.0],
+            })
         };
         let report = json!({
             "title": "t",
@@ -150,7 +244,10 @@ mod tests {
             }],
         });
         let page = page(&report);
-        assert_eq!(page.matches("<polyline").count(), 2);
+        // A curve and a line over time for each; one second is no line.
+        assert_eq!(page.matches("<polyline").count(), 4);
+        assert_eq!(page.matches("<rect").count(), 4);
+        assert!(page.contains("<title>device 500.0 us</title>"), "{page}");
         assert!(page.contains("<tr><th>a</th><td>100.0 <i>100.0..100.0</i></td></tr>"), "{page}");
         assert!(page.contains("<tr><th>a / b</th><td>0.1 <i>0.1..0.1</i></td></tr>"), "{page}");
         assert!(page.contains("<tr><th>floor_us</th><td>5</td></tr>"), "{page}");

@@ -66,14 +66,7 @@ pub fn run(arguments: &CheckpointArguments) -> Result<(), Fault> {
     report.add("load_average", number(load_average()));
     report.add("checkpoints", number(compared.checkpoints));
     report.add("share_of_time_in_checkpoints", number(compared.share));
-    for (name, times) in [("with", &compared.with), ("without", &compared.without)] {
-        for (quantile, value) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let us = number(times.value_at_quantile(value) as f64 / 1e3);
-            report.add(&format!("{name}_{quantile}_us"), us);
-        }
-    }
-    let (with, without) = compared.p99_us();
-    report.add("p99_ratio", number(with / without));
+    report.add_compared([("with", &compared.with), ("without", &compared.without)]);
     report.print(arguments.json);
     Ok(())
 }

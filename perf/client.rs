@@ -215,9 +215,20 @@ pub fn produce_frame(topic: &str, partition: i32, acks: i16, batch: &[u8]) -> Ve
 /// A Fetch v11 request for one partition, without a session.
 #[must_use]
 pub fn fetch_frame(topic: &str, partition: i32, offset: i64, bytes_max: i32) -> Vec<u8> {
-    let mut body = header(1, 11);
     // Nothing is waited for: an empty answer says that the end is reached.
-    for number in [-1, 0, 1, bytes_max] {
+    waiting_fetch_frame(topic, partition, offset, (bytes_max, 0))
+}
+
+/// The same, answered when there is something or after so many milliseconds.
+#[must_use]
+pub fn waiting_fetch_frame(
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    (bytes_max, wait_ms): (i32, i32),
+) -> Vec<u8> {
+    let mut body = header(1, 11);
+    for number in [-1, wait_ms, 1, bytes_max] {
         body.extend_from_slice(&i32::to_be_bytes(number));
     }
     body.push(0);

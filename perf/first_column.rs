@@ -5,13 +5,12 @@
 //! fails says why and ends no other. Floors are taken right before the item that is held against
 //! them. Allocations and what needs no broker are taken by `cargo bench`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::broker::Broker;
-use super::calibrate::{self, Floors, load_average};
+use super::calibrate::{Floors, load_average};
 use super::checkpoint::{self, Pace};
 use super::client::Fault;
 use super::groups::{self, Size};
@@ -21,7 +20,7 @@ use super::measure::median;
 use super::producer::Protocol;
 use super::target::Own;
 use super::txn::{self, Throughput};
-use super::{recovery, syscalls};
+use super::{cold, compaction, partitions, recovery, syscalls};
 
 /// Where things are, and how long it may take.
 #[derive(Args, Clone, Debug)]
@@ -84,10 +83,13 @@ const GROUPS: &[(&str, Group)] = &[
     ("small", small),
     ("syscalls", count_syscalls),
     ("checkpoint", checkpoints),
+    ("compaction", compact),
+    ("partitions", many_partitions),
     ("transactions", transactions),
     ("throughput", throughput),
     ("groups", group_rows),
     ("recovery", recover),
+    ("retained", retained),
     ("starts", starts),
     ("ids", ids),
     ("idle", idle_rows),
@@ -215,14 +217,10 @@ fn bytes(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
     std::thread::sleep(Duration::from_secs(1));
     let cached = load::measure(&server, &back, Mode::Fetch)?;
     drop(server);
-    let server = arguments.own.start(&["--memory", "64MiB"])?;
-    load::fill(&server, "big", if arguments.tiny { 8 << 20 } else { 2 << 30 })?;
-    let launch = server.into_broker()?.stop()?;
-    let before = device_rate(launch.data_dir(), "big")?;
-    let server = arguments.own.server(Broker::start(launch)?);
-    let cold = load::measure(&server, &back, Mode::Fetch)?;
-    let launch = server.into_broker()?.stop()?;
-    let device = (before + device_rate(launch.data_dir(), "big")?) / 2.0;
+    let fill = if arguments.tiny { 8 << 20 } else { 2 << 30 };
+    let reads = if arguments.tiny { 10 } else { 500 };
+    let (in_order, at_random) = cold::measure(&arguments.own, fill, &back, reads)?;
+    let cold = &in_order.outcome;
     let row = |name: &str, outcome: &Outcome, bound| {
         let target = format!("<= {bound:.1} CPU-s");
         Row::most(name, &target, outcome.cpu_seconds_per_gb(), "CPU-s", bound)
@@ -231,31 +229,24 @@ fn bytes(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
         let rate = outcome.megabytes_per_second();
         Row::told(name, "-", format!("{rate:.0} MB/s, {}", latency(outcome)))
     };
-    let share = 100.0 * cold.bytes as f64 / cold.seconds / device;
-    let name = format!("cold sequential fetch, of {:.0} MB/s that the device reads", device / 1e6);
-    Ok(vec![
+    let share = 100.0 * in_order.share_of_device();
+    let device = in_order.device / 1e6;
+    let name = format!("cold sequential fetch, of {device:.0} MB/s that the device reads");
+    let mut rows = vec![
         row("broker CPU per GB produced, 64 KiB batches", &produced, 1.2),
         rate("produce, 64 KiB batches", &produced),
         row("broker CPU per GB fetched, cached", &cached, 0.8),
         rate("fetch, cached", &cached),
-        row("broker CPU per GB fetched, cold (--memory 64MiB, restarted)", &cold, 1.0),
-        rate("fetch, cold", &cold),
+        row("broker CPU per GB fetched, cold (--memory 64MiB, restarted)", cold, 1.0),
+        rate("fetch, cold", cold),
         Row::least(&name, ">= 70 %", share, "%", 70.0),
-    ])
-}
-
-/// Bytes per second at which the device reads the largest segment of a topic.
-fn device_rate(data_dir: &Path, topic: &str) -> Result<f64, Fault> {
-    let directory = data_dir.join("topics").join(format!("{topic}-0"));
-    let mut segments = Vec::new();
-    for entry in std::fs::read_dir(&directory)? {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|extension| extension == "log") {
-            segments.push((entry.metadata()?.len(), entry.path()));
-        }
-    }
-    let (_, largest) = segments.into_iter().max().ok_or("the topic has no segment")?;
-    calibrate::direct_read_bytes_per_second(&largest)
+    ];
+    rows.extend(at_random.iter().map(|random| {
+        let kib = random.asked_bytes / 1024;
+        let name = format!("cold random fetches of {kib} KiB: bytes read per byte returned");
+        Row::most(&name, "<= 2", random.amplification(), "x", 2.0)
+    }));
+    Ok(rows)
 }
 
 fn small(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
@@ -305,7 +296,73 @@ fn checkpoints(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
     Ok(vec![
         Row::most(name, "<= 3 x without", with / without, "x", 3.0),
         Row::told("the same, all", "-", all),
-        Row::told("produce p99 during compaction", "<= 3 x without", "not measured".to_owned()),
+    ])
+}
+
+fn compact(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
+    let size = match arguments.tiny {
+        true => compaction::Size { input_mib: 12, segment_bytes: 2 << 20, rate: 500, pairs: 1 },
+        false => {
+            compaction::Size { input_mib: 512, segment_bytes: 64 << 20, rate: 2_000, pairs: 4 }
+        }
+    };
+    let found = compaction::measure(&arguments.own, &size)?;
+    let (with, without) = found.p99_us();
+    let told = format!(
+        "{:.0} MB in {:.2} s and {:.2} CPU-s, {:.0} MB of them written again",
+        found.alone.input_bytes / 1e6,
+        found.alone.seconds,
+        found.alone.cpu_seconds,
+        found.alone.written_bytes / 1e6
+    );
+    let all = format!(
+        "p99 {with:.0} us with, {without:.0} us without; {:.0} MB read meanwhile",
+        found.read_beside_bytes / 1e6
+    );
+    let rate = found.alone.megabytes_per_second();
+    let name = "compaction of uncompressed 1 KiB records, input";
+    Ok(vec![
+        Row::least(name, ">= 200 MB/s per core", rate, "MB/s", 200.0),
+        Row::told("the same, all", "-", told),
+        Row::most("produce p99 during compaction", "<= 3 x without", with / without, "x", 3.0),
+        Row::told("the same, all", "-", all),
+    ])
+}
+
+fn many_partitions(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
+    let own = Own { shards: 2, ..arguments.own.clone() };
+    let size = match arguments.tiny {
+        true => partitions::Size {
+            partitions: 100,
+            few: 10,
+            rate: 500,
+            pairs: 1,
+            seconds: 1,
+            starts: 1,
+        },
+        false => partitions::Size {
+            partitions: 10_000,
+            few: 10,
+            rate: 2_000,
+            pairs: 3,
+            seconds: 5,
+            starts: 3,
+        },
+    };
+    let found = partitions::measure(&own, &size)?;
+    let (all, few) = found.p99_us();
+    let of = format!("{} partitions on 2 shards", size.partitions);
+    let told =
+        format!("p99 {all:.0} us, {few:.0} us with 10; stopped in {:.1} s", found.stop_seconds);
+    let row = |what: &str, target: &str, figure, unit: &str, bound| {
+        Row::most(&format!("{of}: {what}"), target, figure, unit, bound)
+    };
+    Ok(vec![
+        row("made", "<= 10 s", found.created_seconds, "s", 10.0),
+        row("idle CPU", "< 1 % of a core", found.idle_cpu_percent, "%", 1.0),
+        row("produce over all, p99", "<= 5 x that of 10", all / few, "x", 5.0),
+        Row::told("the same, all", "-", told),
+        row("start after a clean stop", "<= 2 s", found.start_seconds, "s", 2.0),
     ])
 }
 
@@ -406,6 +463,20 @@ fn recover(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
     Ok(vec![
         Row::most(name, "<= 0.7 s per GB", found.seconds_per_gigabyte(), "s per GB", 0.7),
         Row::told("start after kill -9", "-", told),
+    ])
+}
+
+fn retained(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
+    let (little, much) = if arguments.tiny { (16, 64) } else { (2_048, 10_240) };
+    let with_little = recovery::start_with_retained(&arguments.own, little)?;
+    let with_much = recovery::start_with_retained(&arguments.own, much)?;
+    let name = format!("start after kill -9 with {much} MiB retained");
+    let target = format!("no slower than with {little} MiB: <= 1.2 x");
+    // What the journal holds is up to when the last checkpoint was.
+    let bound = (1.2 * with_little).max(with_little + 0.1);
+    Ok(vec![
+        Row::most(&name, &target, with_much, "s", bound),
+        Row::most("the same", "<= 1 s", with_much, "s", 1.0),
     ])
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::MetadataRequest;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::broker::Scratch;
@@ -21,6 +21,7 @@ use super::client::{Client, Fault};
 pub const VERSION: &str = "4.3.1";
 
 /// Its jars.
+#[derive(Clone)]
 pub struct Jars {
     directory: PathBuf,
 }
@@ -43,7 +44,8 @@ impl Jars {
         Ok(Jars { directory: std::fs::canonicalize(libs)? })
     }
 
-    fn java(&self) -> Command {
+    /// A JVM with all of them.
+    pub fn java(&self) -> Command {
         let mut java = Command::new("java");
         java.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         java.arg("-cp").arg(self.directory.join("*"));
@@ -55,7 +57,9 @@ impl Jars {
 pub struct Kafka {
     child: Child,
     address: String,
-    _scratch: Scratch,
+    jars: Jars,
+    core: usize,
+    scratch: Scratch,
 }
 
 impl Kafka {
@@ -74,25 +78,28 @@ impl Kafka {
         let mut format = jars.java();
         format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]);
         finish(format.arg(&properties), "StorageTool")?;
-        let mut broker = jars.java();
-        broker.args(["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]);
-        broker.args(["-XX:InitiatingHeapOccupancyPercent=35", "kafka.Kafka"]);
-        let log = std::fs::File::create(directory.join("broker.log"))?;
-        broker.arg(&properties).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut cores = CpuSet::new();
-        cores.set(core);
-        // SAFETY: between fork and exec, two system calls that allocate nothing.
-        unsafe {
-            broker.pre_exec(move || {
-                sched_setaffinity(None, &cores)?;
-                Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
-            });
-        }
-        let child = broker.spawn().map_err(|error| format!("java: {error}"))?;
         let address = format!("127.0.0.1:{port}");
-        let mut kafka = Kafka { child, address, _scratch: scratch };
+        let child = spawn(jars, &directory, core)?;
+        let mut kafka = Kafka { child, address, jars: jars.clone(), core, scratch };
         kafka.wait_until_it_serves()?;
         Ok(kafka)
+    }
+
+    /// Ends it, by SIGTERM or else by SIGKILL, and starts it again on what it has left; returns
+    /// the moment at which it was started.
+    pub fn restart(&mut self, kill: bool) -> Result<Instant, Fault> {
+        if kill {
+            self.child.kill()?;
+        } else {
+            let pid = Pid::from_raw(i32::try_from(self.pid())?).ok_or("no process")?;
+            kill_process(pid, Signal::TERM)?;
+        }
+        self.child.wait()?;
+        let directory = std::fs::canonicalize(self.scratch.path())?;
+        let begun = Instant::now();
+        self.child = spawn(&self.jars, &directory, self.core)?;
+        self.wait_until_it_serves()?;
+        Ok(begun)
     }
 
     /// Where it listens.
@@ -116,7 +123,7 @@ impl Kafka {
             if asked.is_ok_and(|answer| !answer.brokers.is_empty()) {
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(5));
         }
         Err("Apache Kafka did not get ready".into())
     }
@@ -127,6 +134,26 @@ impl Drop for Kafka {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A broker on `core`, with the configuration that lies in its directory.
+fn spawn(jars: &Jars, directory: &Path, core: usize) -> Result<Child, Fault> {
+    let mut broker = jars.java();
+    broker.args(["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]);
+    broker.args(["-XX:InitiatingHeapOccupancyPercent=35", "kafka.Kafka"]);
+    let log = std::fs::File::create(directory.join("broker.log"))?;
+    broker.arg(directory.join("server.properties"));
+    broker.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    // SAFETY: between fork and exec, two system calls that allocate nothing.
+    unsafe {
+        broker.pre_exec(move || {
+            sched_setaffinity(None, &cores)?;
+            Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+        });
+    }
+    Ok(broker.spawn().map_err(|error| format!("java: {error}"))?)
 }
 
 /// Waits for a program; its failure is one of ours.
@@ -198,4 +225,4 @@ fn pom() -> String {
 
 /// Any will do.
 const CLUSTER_ID: &str = "AAAAAAAAQACAAAAAAAAAAQ";
-const READY_TIMEOUT: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_secs(240);

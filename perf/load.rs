@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use hdrhistogram::Histogram;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::{ListOffsetsRequest, TopicName};
+use kafka_protocol::protocol::StrBytes;
 use ringlog::batch::{BatchBuilder, CompressionTarget};
 use ringlog::io::clock::wall_ms;
 
@@ -129,6 +132,12 @@ pub struct Outcome {
     pub requests_in_all: u64,
     pub bytes: u64,
     pub used: Usage,
+    /// CPU-seconds of this program meanwhile.
+    pub client_cpu_seconds: f64,
+    /// Each second of the measured part: requests, and memory of the broker in MiB.
+    pub series: Vec<(f64, f64)>,
+    /// Microseconds that a request was in each stage, on average, where the broker tells.
+    pub stages: Vec<(String, f64)>,
     /// Blocks that the journal wrote for the requests in all; 0 where the broker does not tell.
     pub journal_commits: f64,
     pub latencies: Histogram<u64>,
@@ -225,48 +234,57 @@ pub fn measure(server: &Server, load: &Load, mode: Mode) -> Result<Outcome, Faul
             })
         })
         .collect();
-    watch(&shared, load.warm_up_seconds, "warm-up");
-    let before = server.usage();
+    watch(server, &shared, load.warm_up_seconds, "warm-up");
+    let (before, own) = (server.usage(), Usage::of(std::process::id()));
     let begun = Instant::now();
     shared.measuring.store(true, Ordering::SeqCst);
-    watch(&shared, load.seconds, "measured");
+    let series = watch(server, &shared, load.seconds, "measured");
     shared.measuring.store(false, Ordering::SeqCst);
     let seconds = begun.elapsed().as_secs_f64();
     let used = server.usage().since(&before);
+    let client_cpu_seconds = Usage::of(std::process::id()).since(&own).cpu_seconds;
     shared.over.store(true, Ordering::SeqCst);
     let mut latencies = Histogram::<u64>::new(3)?;
     for thread in threads {
         latencies.add(thread.join().map_err(|_| "a connection's thread failed")??)?;
     }
-    let journal_commits = server.scrape()?.since(&metrics, JOURNAL_COMMITS);
+    let after = server.scrape()?;
+    let request = if mode == Mode::Produce { "Produce" } else { "Fetch" };
     Ok(Outcome {
         seconds,
         requests: shared.requests.load(Ordering::SeqCst),
         requests_in_all: shared.all.load(Ordering::SeqCst),
         bytes: shared.bytes.load(Ordering::SeqCst),
         used,
-        journal_commits,
+        client_cpu_seconds,
+        series,
+        stages: after.stages_since(&metrics, request),
+        journal_commits: after.since(&metrics, JOURNAL_COMMITS),
         latencies,
     })
 }
 
-/// Waits, and says once a second what was done in it.
-fn watch(shared: &Shared, seconds: u64, name: &str) {
+/// Waits, and says once a second what was done in it, and what memory the broker had then.
+fn watch(server: &Server, shared: &Shared, seconds: u64, name: &str) -> Vec<(f64, f64)> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seen = shared.all.load(Ordering::Relaxed);
+    let mut series = Vec::new();
     for second in 1..=seconds {
         let tick = (end - Duration::from_secs(seconds - second)).min(end);
         while Instant::now() < tick {
             if shared.over.load(Ordering::SeqCst) {
-                return;
+                return series;
             }
             let left = tick.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(Duration::from_millis(100)));
         }
         let all = shared.all.load(Ordering::Relaxed);
         eprintln!("{name} {second}/{seconds} s: {} requests/s", all - seen);
+        let resident_mib = server.usage().resident_bytes as f64 / (1 << 20) as f64;
+        series.push(((all - seen) as f64, resident_mib));
         seen = all;
     }
+    series
 }
 
 /// Batch of one request.
@@ -368,6 +386,20 @@ pub fn fill(server: &Server, topic: &str, bytes: u64) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// The end of partition 0 of a topic.
+pub fn end_offset(client: &mut Client, topic: &str) -> Result<i64, Fault> {
+    let partition =
+        ListOffsetsPartition::default().with_timestamp(-1).with_current_leader_epoch(-1);
+    let topic = ListOffsetsTopic::default()
+        .with_name(TopicName(StrBytes::from_string(topic.to_owned())))
+        .with_partitions(vec![partition]);
+    let ask = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
+    let answer = client.ask(4, &ask)?;
+    let found = answer.topics.first().and_then(|topic| topic.partitions.first());
+    accept("ListOffsets", found.map_or(-1, |partition| partition.error_code))?;
+    Ok(found.map_or(0, |partition| partition.offset))
 }
 
 /// Sends without answers, for as long as it takes; the broker has read all of it in the end.

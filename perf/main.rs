@@ -14,19 +14,29 @@ mod calibrate;
 mod chart;
 mod checkpoint;
 mod client;
+mod cold;
+mod compaction;
 mod compare;
+#[path = "../benches/counting/mod.rs"]
+mod counting;
 mod first_column;
+mod gate;
 mod groups;
 mod idle;
+mod java;
 mod kafka;
+mod kinds;
 mod load;
 mod measure;
 mod metrics;
+mod modes;
+mod partitions;
 mod producer;
 mod recovery;
 mod report;
 mod scenario;
 mod syscalls;
+mod tail;
 mod target;
 mod txn;
 
@@ -56,6 +66,17 @@ enum Command {
     FirstColumn(first_column::FirstColumnArguments),
     /// Run scenarios on Ringlog and on Apache Kafka in turns, and write a report
     Compare(compare::CompareArguments),
+    /// Fail if something that can be counted costs more than is written down
+    Gate(gate::GateArguments),
+    /// Count the allocations of a broker within this program, for `gate`
+    #[command(hide = true)]
+    Counted {
+        #[arg(long)]
+        data_dir: PathBuf,
+    },
+    /// Run a core so many times, for `gate`
+    #[command(hide = true)]
+    Core { name: String, count: u64 },
 }
 
 #[derive(Debug, Subcommand)]
@@ -72,10 +93,18 @@ enum Run {
     Groups(groups::GroupsArguments),
     /// Produce while checkpoints are taken, and while none are
     Checkpoint(checkpoint::CheckpointArguments),
+    /// Produce while a topic is compacted, and measure what compaction gets through
+    Compaction(compaction::CompactionArguments),
+    /// Read what is not in memory, in order and at random
+    Cold(cold::ColdArguments),
+    /// Make many partitions, write to all of them, do nothing, and start again
+    Partitions(partitions::PartitionsArguments),
     /// Crash a broker with much in its journal
     Recovery(recovery::RecoveryArguments),
     /// Start a broker with many partitions, and with many transactional ids
     Starts(recovery::StartsArguments),
+    /// Compare `--mode balanced` with `--mode latency`, at rest and under load
+    Modes(modes::ModesArguments),
     /// Have a broker hold much and do nothing
     Idle(idle::IdleArguments),
 }
@@ -89,11 +118,18 @@ fn main() -> ExitCode {
         Command::Run(Run::Txn(arguments)) => txn::run(&arguments),
         Command::Run(Run::Groups(arguments)) => groups::run(&arguments),
         Command::Run(Run::Checkpoint(arguments)) => checkpoint::run(&arguments),
+        Command::Run(Run::Compaction(arguments)) => compaction::run(&arguments),
+        Command::Run(Run::Cold(arguments)) => cold::run(&arguments),
+        Command::Run(Run::Partitions(arguments)) => partitions::run(&arguments),
         Command::Run(Run::Recovery(arguments)) => recovery::run(&arguments),
         Command::Run(Run::Starts(arguments)) => recovery::run_starts(&arguments),
+        Command::Run(Run::Modes(arguments)) => modes::run(&arguments),
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Gate(arguments) => gate::run(&arguments),
+        Command::Counted { data_dir } => gate::counted::run(&data_dir),
+        Command::Core { name, count } => gate::cores::run(&name, count),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 //! Owns one request and the sums of its samples by name. Must never be read inside of a measured
 //! time but at its ends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -14,6 +14,10 @@ use super::client::Fault;
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     sums: HashMap<String, f64>,
+    /// Seconds that requests spent in each stage, by request and stage.
+    stages: BTreeMap<(String, String), f64>,
+    /// Requests of each kind that were timed.
+    timed: BTreeMap<String, f64>,
 }
 
 impl Metrics {
@@ -28,15 +32,37 @@ impl Metrics {
     }
 
     fn parse(text: &str) -> Metrics {
-        let mut sums = HashMap::new();
+        let mut metrics = Metrics::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let Some((name, value)) = line.rsplit_once(' ') else { continue };
-            let name = name.split('{').next().unwrap_or(name);
-            if let Ok(value) = value.parse::<f64>() {
-                *sums.entry(name.to_owned()).or_default() += value;
+            let Ok(value) = value.parse::<f64>() else { continue };
+            let label = |key: &str| {
+                let (_, rest) = name.split_once(&format!("{key}=\""))?;
+                rest.split('"').next().map(str::to_owned)
+            };
+            if let Some(request) = label("request") {
+                if name.starts_with(STAGE_SECONDS) {
+                    let stage = label("stage").unwrap_or_default();
+                    *metrics.stages.entry((request, stage)).or_default() += value;
+                } else if name.starts_with(TIMED) {
+                    *metrics.timed.entry(request).or_default() += value;
+                }
             }
+            let name = name.split('{').next().unwrap_or(name);
+            *metrics.sums.entry(name.to_owned()).or_default() += value;
         }
-        Metrics { sums }
+        metrics
+    }
+
+    /// Microseconds that a request of this kind spent in each stage since `earlier`, on average.
+    #[must_use]
+    pub fn stages_since(&self, earlier: &Metrics, request: &str) -> Vec<(String, f64)> {
+        let before = |key: &(String, String)| earlier.stages.get(key).copied().unwrap_or(0.0);
+        let timed = |of: &Metrics| of.timed.get(request).copied().unwrap_or(0.0);
+        let count = (timed(self) - timed(earlier)).max(1.0);
+        let of = self.stages.iter().filter(|((of, _), _)| of == request);
+        let us = of.map(|(key, seconds)| (key.1.clone(), (seconds - before(key)) / count * 1e6));
+        us.filter(|(_, us)| *us > 0.0).collect()
     }
 
     /// A metric, over all labels; 0 if there is none.
@@ -58,6 +84,19 @@ pub const JOURNAL_COMMITS: &str = "ringlog_journal_commits_total";
 pub const CHECKPOINTS: &str = "ringlog_checkpoints_total";
 /// Seconds spent in them.
 pub const CHECKPOINT_SECONDS: &str = "ringlog_checkpoint_seconds_sum";
+/// Bytes read from segments for readers.
+pub const SEGMENT_BYTES_READ: &str = "ringlog_segment_read_bytes_total";
+/// Those of them read before a reader asked.
+pub const SEGMENT_BYTES_AHEAD: &str = "ringlog_segment_read_ahead_bytes_total";
+/// Passes of compaction.
+pub const CLEANER_PASSES: &str = "ringlog_cleaner_passes_total";
+/// Bytes they have read.
+pub const CLEANER_READ: &str = "ringlog_cleaner_read_bytes_total";
+/// Bytes they have written.
+pub const CLEANER_WRITTEN: &str = "ringlog_cleaner_written_bytes_total";
+
+const STAGE_SECONDS: &str = "ringlog_request_stage_seconds_sum{";
+const TIMED: &str = "kafka_request_duration_seconds_count{";
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -75,5 +114,21 @@ mod tests {
         assert_eq!(metrics.get("b_sum"), 0.5);
         assert_eq!(metrics.get("c"), 0.0);
         assert_eq!(metrics.since(&Metrics::default(), "a"), 7.0);
+    }
+
+    #[test]
+    fn stages_are_told_per_request() {
+        let text = |seconds: f64, count: u64| {
+            let of = "{request=\"Produce\"";
+            format!(
+                "ringlog_request_stage_seconds_sum{of},stage=\"device\"}} {seconds}\n\
+                 kafka_request_duration_seconds_count{of}}} {count}\n\
+                 ringlog_request_stage_seconds_count{of},stage=\"device\"}} 9\n"
+            )
+        };
+        let (before, after) = (Metrics::parse(&text(1.0, 10)), Metrics::parse(&text(1.5, 20)));
+        let found = after.stages_since(&before, "Produce");
+        assert_eq!(found, [("device".to_owned(), 50_000.0)]);
+        assert!(after.stages_since(&before, "Fetch").is_empty());
     }
 }

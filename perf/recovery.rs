@@ -27,6 +27,9 @@ pub struct RecoveryArguments {
     /// MiB of batches in the journal at the crash
     #[arg(long, default_value_t = 1024)]
     journal_mib: u64,
+    /// MiB of batches in segments at another crash, with a journal of the ordinary size; 0 for none
+    #[arg(long, default_value_t = 0)]
+    retained_mib: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -74,6 +77,10 @@ pub fn run(arguments: &RecoveryArguments) -> Result<(), Fault> {
     report.add("start_after_crash_s", number(recovered.crashed_seconds));
     report.add("start_after_stop_s", number(recovered.clean_seconds));
     report.add("recovery_s_per_gb", number(recovered.seconds_per_gigabyte()));
+    if arguments.retained_mib > 0 {
+        let seconds = start_with_retained(&arguments.own, arguments.retained_mib)?;
+        report.add("start_after_crash_with_retained_s", number(seconds));
+    }
     report.print(arguments.json);
     Ok(())
 }
@@ -94,6 +101,15 @@ pub fn recover(own: &Own, journal_mib: u64) -> Result<Recovered, Fault> {
     let broker = Broker::start(broker.stop()?)?;
     let clean_seconds = broker.start_up().as_secs_f64();
     Ok(Recovered { gigabytes: in_use / 1e9, crashed_seconds, clean_seconds })
+}
+
+/// Seconds of a start after a crash with so much in segments, and in the journal what checkpoints
+/// leave there.
+pub fn start_with_retained(own: &Own, retained_mib: u64) -> Result<f64, Fault> {
+    let server = own.start(&[])?;
+    load::fill(&server, "retained", retained_mib << 20)?;
+    let broker = Broker::start(server.into_broker()?.kill()?)?;
+    Ok(broker.start_up().as_secs_f64())
 }
 
 /// Starts brokers on much and on little, and prints the report.

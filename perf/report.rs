@@ -3,6 +3,7 @@
 //! Owns the two ways of printing: aligned lines, or one JSON object on one line. Names carry their
 //! unit at the end and are the same in both.
 
+use hdrhistogram::Histogram;
 use serde_json::Value;
 
 /// Figures under names, in the order in which they are told.
@@ -32,6 +33,18 @@ impl Report {
     /// Adds figures.
     pub fn add_all(&mut self, figures: Figures) {
         self.figures.extend(figures);
+    }
+
+    /// Adds p50, p99 and p99.9 of two histograms of nanoseconds, and the ratio of their p99.
+    pub fn add_compared(&mut self, compared: [(&str, &Histogram<u64>); 2]) {
+        let us = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        for (name, times) in compared {
+            for (quantile, value) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+                self.add(&format!("{name}_{quantile}_us"), number(us(times, value)));
+            }
+        }
+        let [(_, first), (_, second)] = compared;
+        self.add("p99_ratio", number(us(first, 0.99) / us(second, 0.99)));
     }
 
     /// Adds a row; all rows have the same names.

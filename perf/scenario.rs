@@ -3,6 +3,8 @@
 //! Owns their format and the list of those that come with the program. A key that is not known is
 //! an error, so that no file says what is not done.
 
+use std::path::Path;
+
 use serde::Deserialize;
 
 use super::client::Fault;
@@ -19,6 +21,39 @@ pub struct Scenario {
     pub title: String,
     /// What is done.
     pub does: Does,
+    /// Which scenarios it belongs to: `goals`, those that a goal is about, or others by theme.
+    #[serde(default = "goals")]
+    pub group: String,
+    /// Shards of Ringlog; 0 for as many as the comparison is told.
+    #[serde(default)]
+    pub shards: u16,
+    /// Arguments of `serve` that Ringlog is started with for this scenario.
+    #[serde(default)]
+    pub serve: Vec<String>,
+    /// What is there before: MiB of records of a topic, in batches of 64 KiB.
+    #[serde(default)]
+    pub filled_mib: u64,
+    /// The page cache is dropped before each run: what is read comes from the device.
+    #[serde(default)]
+    pub cold: bool,
+    /// Connections that are open and ask nothing.
+    #[serde(default)]
+    pub idle_connections: usize,
+    /// Connections that read a filled topic meanwhile.
+    #[serde(default)]
+    pub readers: usize,
+    /// Time between two commits of a transactional producer.
+    #[serde(default)]
+    pub commit_ms: u64,
+    /// The 99th percentile up to which a rate counts as held.
+    #[serde(default)]
+    pub p99_us: u64,
+    /// Records per second of the measured time that one of Kafka's own programs is given.
+    #[serde(default)]
+    pub java_records: u64,
+    /// Properties of the client of one of Kafka's own programs.
+    #[serde(default)]
+    pub java: Vec<String>,
     #[serde(default = "one")]
     partitions: i32,
     #[serde(default = "one")]
@@ -40,14 +75,32 @@ pub struct Scenario {
 
 /// What is done to the brokers.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Does {
     /// Batches are appended.
     Produce,
     /// What is there is read.
     Fetch,
+    /// Batches are appended and read at once: the time from the one to the other.
+    Tail,
+    /// The highest rate that is held.
+    Knee,
     /// Transactions are committed.
     Commit,
+    /// A transactional producer writes all the time.
+    Transact,
+    /// Offsets are committed.
+    Offsets,
+    /// The broker ends and starts again.
+    Restart,
+    /// The broker is killed and starts again.
+    Crash,
+    /// Apache Kafka's own programs.
+    ProducerPerformance,
+    /// See there.
+    ConsumerPerformance,
+    /// See there.
+    EndToEndLatency,
 }
 
 impl Scenario {
@@ -57,21 +110,46 @@ impl Scenario {
         Ok(Scenario { name: name.to_owned(), ..parsed })
     }
 
-    /// Those that come with the program and have one of these names; all of them if there is none.
+    /// Those that come with the program and have one of these names or groups, and those of files.
     pub fn named(names: &[String]) -> Result<Vec<Scenario>, Fault> {
-        let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
-        if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let (files, names): (Vec<&String>, Vec<&String>) =
+            names.iter().partition(|name| name.ends_with(".toml"));
+        let mut found = Scenario::that_come_with_it(&names)?;
+        for file in files {
+            let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+            let name = Path::new(file).file_stem().and_then(|stem| stem.to_str());
+            found.push(Scenario::parse(name.unwrap_or("scenario"), &text)?);
+        }
+        Ok(found)
+    }
+
+    fn that_come_with_it(names: &[&String]) -> Result<Vec<Scenario>, Fault> {
+        let all: Result<Vec<Scenario>, Fault> =
+            SCENARIOS.iter().map(|(name, text)| Scenario::parse(name, text)).collect();
+        let all = all?;
+        let has = |scenario: &Scenario, name: &str| {
+            name == "all" || scenario.name == name || scenario.group == name
+        };
+        if let Some(unknown) = names.iter().find(|name| !all.iter().any(|it| has(it, name))) {
+            let mut known: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+            known.extend(all.iter().map(|it| it.group.as_str()));
+            known.sort_unstable();
+            known.dedup();
             let known = known.join(", ");
             return Err(format!("no scenario is called {unknown}; there are {known}").into());
         }
-        let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-        let chosen = SCENARIOS.iter().filter(|(name, _)| wanted(name));
-        chosen.map(|(name, text)| Scenario::parse(name, text)).collect()
+        let wanted = |it: &Scenario| names.iter().any(|name| has(it, name));
+        Ok(all.into_iter().filter(wanted).collect())
     }
 
     /// Partitions of a transaction.
     pub fn partitions(&self) -> i32 {
         self.partitions
+    }
+
+    /// Records and bytes of each that are written at a time.
+    pub fn batch(&self) -> (usize, usize) {
+        (self.records, self.record_bytes)
     }
 
     /// Its load, for so long.
@@ -96,6 +174,10 @@ fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
+fn goals() -> String {
+    "goals".to_owned()
+}
+
 fn kibibyte() -> usize {
     1024
 }
@@ -116,14 +198,55 @@ scenarios!(
     "one-by-one",
     "steady-1k",
     "steady-10k",
-    "knee-16",
-    "knee-256",
     "small-requests",
     "large-batches",
+    "knee-16",
+    "knee-256",
+    "knee-keyed",
     "catch-up",
-    "commit-1",
+    "catch-up-beyond-memory",
+    "end-to-end",
     "commit-10",
+    "java-producer",
+    "java-consumer",
+    "java-latency",
+    "restart-1000",
+    "crash-recovery",
+    "held-rate",
+    "commit-1",
     "commit-100",
+    "commit-10x10",
+    "commit-10x100",
+    "commit-1x10",
+    "commit-1x100",
+    "connections",
+    "drain",
+    "mixed-soak",
+    "offset-commits",
+    "partitions-1",
+    "partitions-16",
+    "partitions-2000",
+    "partitions-256",
+    "produce-100b-acks-1",
+    "produce-100b-acks-all",
+    "produce-10kib-acks-1",
+    "produce-10kib-acks-all",
+    "produce-1kib-acks-1",
+    "produce-1kib-acks-all",
+    "producers-1",
+    "producers-4",
+    "producers-50",
+    "shards-1-per-core",
+    "shards-1-single",
+    "shards-2-per-core",
+    "shards-2-single",
+    "shards-4-per-core",
+    "shards-4-single",
+    "shards-8-per-core",
+    "shards-8-single",
+    "steady-50k",
+    "tail-8",
+    "transactions-100ms",
 );
 
 #[cfg(test)]
@@ -132,7 +255,7 @@ mod tests {
 
     #[test]
     fn every_file_is_a_scenario_of_the_list() {
-        let all = Scenario::named(&[]).expect("all are read");
+        let all = Scenario::named(&["all".to_owned()]).expect("all are read");
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/perf/scenarios");
         let files = std::fs::read_dir(directory).expect("the directory").count();
         assert_eq!(all.len(), files);
@@ -143,10 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_as_good_as_a_name() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let found = Scenario::named(&names).expect("all are known");
+            found.into_iter().map(|scenario| scenario.name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["steady-1k", "rates"]), ["steady-1k", "steady-50k"]);
+        assert!(named(&["goals"]).contains(&"java-producer".to_owned()));
+        assert!(named(&[]).is_empty());
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         let text = "title = \"x\"\ndoes = \"fetch\"\nrates = 3\n";
         assert!(Scenario::parse("x", text).is_err());
         let unknown = Scenario::named(&["steady".to_owned()]).expect_err("no such scenario");
-        assert!(unknown.to_string().contains("steady-1k, steady-10k"), "{unknown}");
+        assert!(unknown.to_string().contains("steady-10k, steady-1k"), "{unknown}");
     }
 }

@@ -77,27 +77,18 @@ pub fn count(server: &Server, load: &Load) -> Result<Counted, Fault> {
     let counter = Counter::start(server.pid)?;
     let outcome =
         load::measure(server, &Load { warm_up_seconds: 0, ..load.clone() }, Mode::Produce)?;
-    let (by, calls) = counter.stop()?;
-    let each = |count: u64| count as f64 / outcome.requests_in_all as f64;
-    let mut by_name: Vec<(String, f64)> = calls
-        .iter()
-        .filter(|(name, _)| name.as_str() != ALL)
-        .map(|(name, &count)| (name.clone(), each(count)))
-        .collect();
-    by_name.sort_by(|left, right| right.1.total_cmp(&left.1));
-    by_name.retain(|(_, each)| *each >= 0.01);
-    let all = calls.get(ALL).copied().ok_or("the counter has told nothing")?;
-    Ok(Counted { by, per_request: each(all), by_name })
+    counter.per_request(outcome.requests_in_all)
 }
 
 /// Counts the system calls of a process until it is stopped.
-enum Counter {
+pub enum Counter {
     Perf(Child),
     Strace(Child),
 }
 
 impl Counter {
-    fn start(pid: u32) -> Result<Counter, Fault> {
+    /// Begins to count.
+    pub fn start(pid: u32) -> Result<Counter, Fault> {
         match Counter::perf(pid) {
             Ok(counter) => Ok(counter),
             Err(why) => Counter::strace(pid).map_err(|error| {
@@ -149,6 +140,21 @@ impl Counter {
         let _ = child.kill();
         child.wait()?;
         Err(said.trim().into())
+    }
+
+    /// Ends, and says what each of so many requests took.
+    pub fn per_request(self, requests: u64) -> Result<Counted, Fault> {
+        let (by, calls) = self.stop()?;
+        let each = |count: u64| count as f64 / requests as f64;
+        let mut by_name: Vec<(String, f64)> = calls
+            .iter()
+            .filter(|(name, _)| name.as_str() != ALL)
+            .map(|(name, &count)| (name.clone(), each(count)))
+            .collect();
+        by_name.sort_by(|left, right| right.1.total_cmp(&left.1));
+        by_name.retain(|(_, each)| *each >= 0.01);
+        let all = calls.get(ALL).copied().ok_or("the counter has told nothing")?;
+        Ok(Counted { by, per_request: each(all), by_name })
     }
 
     /// All calls under [`ALL`], and those of some names.

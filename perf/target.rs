@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::broker::{Broker, Launch};
 use super::client::Fault;
@@ -119,6 +120,12 @@ impl Server {
         Server { address: address.to_owned(), pid, metrics: None, core, broker: None }
     }
 
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) -> Result<(), Fault> {
+        let pid = Pid::from_raw(i32::try_from(self.pid)?).ok_or("no process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
     /// What its process has used.
     pub fn usage(&self) -> Usage {
         Usage::of(self.pid)
@@ -127,6 +134,11 @@ impl Server {
     /// Its metrics now; none without an endpoint.
     pub fn scrape(&self) -> Result<Metrics, Fault> {
         self.metrics.as_deref().map_or_else(|| Ok(Metrics::default()), Metrics::of)
+    }
+
+    /// The process that was started, to be ended and started again.
+    pub fn take_broker(&mut self) -> Result<Broker, Fault> {
+        self.broker.take().ok_or_else(|| "this takes a broker of its own".into())
     }
 
     /// The process that was started.

@@ -137,12 +137,23 @@ pub fn commits(
     (partitions, offsets): (i32, bool),
     time: Duration,
 ) -> Result<Commits, Fault> {
+    commits_of(server, protocol, (partitions, offsets), (1, RECORD_BYTES), time)
+}
+
+/// The same with so many records of so many bytes in each partition.
+pub fn commits_of(
+    server: &Server,
+    protocol: Protocol,
+    (partitions, offsets): (i32, bool),
+    size: (usize, usize),
+    time: Duration,
+) -> Result<Commits, Fault> {
     let (address, core) = (server.address.clone(), server.core);
     let run = move || -> Result<Commits, Fault> {
         core_affinity::set_for_current(core_affinity::CoreId { id: core });
         let name = format!("commits-{partitions}");
         let place = (name.as_str(), partitions);
-        let mut producer = Producer::new(&address, place, (protocol, &name), (1, RECORD_BYTES))?;
+        let mut producer = Producer::new(&address, place, (protocol, &name), size)?;
         if offsets {
             producer.read_for("commits")?;
         }
@@ -237,7 +248,7 @@ pub fn compare(
 }
 
 /// One second of one producer, after a short warm-up.
-fn bytes_per_second(
+pub fn bytes_per_second(
     server: &Server,
     protocol: Protocol,
     throughput: &Throughput,

@@ -331,7 +331,8 @@ fn serve(
         .collect();
     watch_signals(stoppers)?;
     announce(Arc::clone(&together), context.shards, addresses);
-    let outcome = run_shards(ExecutorOptions::default(), seeds, run_shard);
+    let options = ExecutorOptions { spin_before_park: context.config.mode.spin_before_park() };
+    let outcome = run_shards(options, seeds, run_shard);
     outcome.map_err(BrokerError::from)
 }
 

@@ -119,11 +119,14 @@ pub const SEGMENT_FILES_OPEN_MAX: usize = 512;
 /// Partitions that retention looks at before others have their turn.
 pub const RETENTION_SLICE: usize = 64;
 
-/// Unit of the read cache, and of reads from segments.
-pub const READ_CHUNK_BYTES: u64 = 256 * 1024;
+/// Largest single read of a segment: a device gives its best from there on.
+pub const READ_BYTES_MAX: usize = 1024 * 1024;
 
-/// Chunks read in one go when a read misses the cache: sequential readers run at device speed.
-pub const READ_AHEAD_CHUNKS: u64 = 8;
+/// Bytes read ahead of a reader that has gone on where it had ended: they double as it goes on.
+pub const READ_AHEAD_BYTES_MIN: usize = 512 * 1024;
+
+/// Most bytes read ahead of one reader, if its share of the cache allows for them.
+pub const READ_AHEAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes that compaction goes through before other work of its shard comes.
 pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;
@@ -219,6 +222,19 @@ pub const REQUEST_UNKNOWN_TAGS_MAX: usize = 1_000;
 /// Bytes of a journal ring file read at once while it is replayed; a larger single block is read
 /// alone.
 pub const JOURNAL_REPLAY_CHUNK_BYTES: usize = 2 * 1024 * 1024;
+
+/// Such reads that are on their way while one is looked at: a device gives more to several.
+pub const JOURNAL_REPLAY_CHUNKS_AHEAD: usize = 3;
+
+/// Bytes after the end of a journal that a start reads whole, to tell a torn tail from damage: all
+/// of a ring of the ordinary size.
+pub const JOURNAL_PROBE_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Distance of the places of a larger ring that it looks at beyond that, and of a file's beginning.
+pub const JOURNAL_PROBE_STRIDE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Writes of one segment that a start has on their way while the next one fills.
+pub const REPLAY_WRITES_AHEAD: usize = 3;
 
 /// Locked memory without which the runtime makes no executor at all.
 pub const EXECUTOR_MEMLOCK_BYTES_MIN: u64 = 512 * 1024;

@@ -170,6 +170,39 @@ fn recovery_finds_the_journal_that_was_filled() {
 }
 
 #[test]
+fn a_pass_of_compaction_is_measured_alone_and_beside_a_load() {
+    let words = ["compaction", "--input-mib", "12", "--segment-bytes", "2097152"];
+    let compacted = run(&[&words[..], &["--pairs", "1", "--rate", "200"]].concat());
+    let names = ["seconds", "cpu_seconds", "input_mb_per_s", "with_p99_us", "without_p99_us"];
+    assert!(numbers(&compacted, &names).iter().all(|figure| *figure > 0.0), "{compacted}");
+    let [input, written] = numbers(&compacted, &["input_bytes", "written_bytes"])[..] else {
+        panic!("{compacted}")
+    };
+    // All but the open segment; half of the keys come again.
+    assert!((8e6..=12.6e6).contains(&input), "{compacted}");
+    assert!((0.4 * input..=0.75 * input).contains(&written), "{compacted}");
+}
+
+#[test]
+fn cold_reads_are_measured_in_order_and_at_random() {
+    let cold = run(&["cold", "--fill-mib", "16", "--seconds", "1", "--reads", "30"]);
+    let names = ["share_of_device", "sequential_read_bytes", "sequential_read_ahead_bytes"];
+    assert!(numbers(&cold, &names).iter().all(|figure| *figure > 0.0), "{cold}");
+    let read = numbers(&cold, &["random_64_kib_read_per_returned"])[0];
+    assert!(read > 0.5 && read <= 2.0, "{cold}");
+}
+
+#[test]
+fn many_partitions_are_made_written_to_and_started_with() {
+    let words = ["partitions", "--partitions", "60", "--few", "4", "--pairs", "1"];
+    let more = ["--seconds", "1", "--rate", "200", "--starts", "1", "--shards", "2"];
+    let found = run(&[&words[..], &more].concat());
+    let names = ["created_s", "few_p99_us", "all_p99_us", "stop_s", "start_after_stop_s"];
+    assert!(numbers(&found, &names).iter().all(|figure| *figure > 0.0), "{found}");
+    numbers(&found, &["idle_cpu_percent_of_core", "p99_ratio"]);
+}
+
+#[test]
 fn starts_are_measured_with_partitions_and_with_ids() {
     let started = run(&["starts", "--partitions", "8", "--ids", "100", "--starts", "1"]);
     let names = [
@@ -182,6 +215,18 @@ fn starts_are_measured_with_partitions_and_with_ids() {
         "ids_told_after_crash_ms",
     ];
     assert!(numbers(&started, &names).iter().all(|figure| *figure > 0.0), "{started}");
+}
+
+#[test]
+fn both_modes_are_measured_at_rest_and_under_load() {
+    let measured = run(&["modes", "--seconds", "1", "--pairs", "1", "--rates", "0,100"]);
+    let rest = ["balanced_idle_cpu_percent_of_core", "latency_idle_cpu_percent_of_core"];
+    assert!(numbers(&measured, &rest).iter().all(|share| *share >= 0.0), "{measured}");
+    assert_eq!(rows(&measured).len(), 4);
+    for row in rows(&measured) {
+        let names = ["p50_us", "p99_us", "broker_cores"];
+        assert!(numbers(row, &names).iter().all(|figure| *figure > 0.0), "{row}");
+    }
 }
 
 #[test]
@@ -211,6 +256,111 @@ fn the_first_column_is_written_item_by_item() {
     assert!(!table.contains("not measured"), "{table}");
     let rows = std::fs::read_to_string(output_dir.path().join("first-column.json")).expect("rows");
     assert!(parse(&rows).as_array().is_some_and(|rows| rows.len() == 3), "{rows}");
+}
+
+/// The counters of a file, changed, and what the gate says to them.
+#[test]
+fn the_gate_fails_when_something_got_worse_and_says_when_it_got_better() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = directory.path().join("counters.json");
+    let file = path.to_str().expect("text");
+    let words = ["gate", "--count", "requests", "--count", "allocations", "--runs", "1"];
+    let all = [&words[..], &["--json", "--baseline", file], BROKER].concat();
+    let run = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_ringlog-perf"))
+            .args(&all)
+            .args(more)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs")
+    };
+    assert!(run(&["--write"]).status.success());
+    let written = parse(&std::fs::read_to_string(&path).expect("the file"));
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let commits = &written[profile]["journal_commits_per_produce_100b_1_in_flight"];
+    assert_eq!(commits["value"], 1.0, "one request in flight is one block: {written}");
+    let planted = |share: f64| {
+        let mut planted = written.clone();
+        for counter in planted[profile].as_object_mut().expect("counters").values_mut() {
+            // What else the machine does is no part of this.
+            counter["tolerance_percent"] = Value::from(1000.0);
+        }
+        let name = "allocations_per_produce_1kib_32_in_flight";
+        let counter = &mut planted[profile][name];
+        counter["tolerance_percent"] = Value::from(10.0);
+        let value = counter["value"].as_f64().expect("a number");
+        counter["value"] = Value::from(value * share);
+        std::fs::write(&path, planted.to_string()).expect("written");
+        let output = run(&[]);
+        let (told, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        let told = parse(&String::from_utf8(told).expect("text"));
+        let row = rows(&told).iter().find(|row| row["counter"] == name).expect("its row").clone();
+        (output.status.success(), row["verdict"].as_str().expect("text").to_owned(), errors)
+    };
+    let (passes, verdict, errors) = planted(0.7);
+    assert_eq!((passes, verdict.as_str()), (false, "WORSE"), "{errors}");
+    assert!(errors.contains("allocations_per_produce_1kib_32_in_flight: "), "{errors}");
+    let (passes, verdict, errors) = planted(1.5);
+    assert_eq!((passes, verdict.as_str()), (true, "better"), "{errors}");
+    assert!(errors.contains("gate --write"), "{errors}");
+    let (passes, verdict, errors) = planted(1.0);
+    assert_eq!((passes, verdict.as_str()), (true, "same"), "{errors}");
+}
+
+#[test]
+fn a_quick_comparison_runs_every_kind_of_scenario() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let own = [
+        ("crash", "does = \"crash\"\nfilled_mib = 4\n"),
+        ("restart", "does = \"restart\"\npartitions = 4\n"),
+        ("drain", "does = \"produce\"\nrate = 100\nfilled_mib = 4\nreaders = 2\n"),
+        ("fetch", "does = \"fetch\"\nfilled_mib = 4\nserve = [\"--memory\", \"64MiB\"]\n"),
+    ];
+    let mut words = vec!["compare", "--without-kafka", "--quick", "--output"];
+    words.push(directory.path().to_str().expect("text"));
+    let files = own.map(|(name, text)| {
+        let path = directory.path().join(format!("{name}.toml"));
+        std::fs::write(&path, format!("title = \"{name}\"\n{text}")).expect("written");
+        path.to_str().expect("text").to_owned()
+    });
+    for name in [
+        "end-to-end",
+        "held-rate",
+        "commit-1x10",
+        "transactions-100ms",
+        "offset-commits",
+        "connections",
+        "shards-2-single",
+        "java-latency",
+    ] {
+        words.extend(["--scenario", name]);
+    }
+    for file in &files {
+        words.extend(["--scenario", file]);
+    }
+    words.extend(BROKER);
+    output(&words);
+    let report = std::fs::read_to_string(directory.path().join("compare.json")).expect("a report");
+    let report = parse(&report);
+    let left_out = report["left_out"].as_array().expect("a list");
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    assert_eq!(left_out[0]["name"], "java-latency", "Kafka's programs come with Kafka");
+    let scenarios = report["scenarios"].as_array().expect("scenarios");
+    assert_eq!(scenarios.len(), 11);
+    for scenario in scenarios {
+        for broker in scenario["brokers"].as_array().expect("brokers") {
+            let figures = broker["figures"].as_object().expect("figures");
+            for (name, spread) in figures {
+                let median = spread[0].as_f64().expect("a number");
+                let may_be_none = scenario["name"] == "held-rate";
+                assert!(median > 0.0 || may_be_none, "{name} of {}", scenario["name"]);
+            }
+        }
+        let has = |figure: &str| scenario["brokers"][0]["figures"][figure][0].is_number();
+        assert!(scenario["name"] != "drain" || has("read_megabytes_per_second"), "{scenario}");
+        let stages = &scenario["brokers"][0]["stages_us"];
+        assert!(scenario["name"] != "connections" || stages["device"].is_number(), "{scenario}");
+    }
 }
 
 #[test]

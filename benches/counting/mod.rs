@@ -17,10 +17,12 @@ static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
+    static OF_THIS_THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts so far, or between two moments.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "not every benchmark counts all threads")]
 pub struct Count {
     /// Allocations and reallocations.
     pub allocations: u64,
@@ -30,6 +32,7 @@ pub struct Count {
     pub live_bytes: i64,
 }
 
+#[allow(dead_code, reason = "not every benchmark counts all threads")]
 impl Count {
     /// Counts of all threads that are not left out.
     #[must_use]
@@ -53,6 +56,14 @@ impl Count {
     }
 }
 
+/// Allocations and reallocations of the calling thread so far: what the runtime's other threads do
+/// meanwhile is not among them.
+#[allow(dead_code, reason = "not every benchmark has other threads")]
+#[must_use]
+pub fn allocations_of_this_thread() -> u64 {
+    OF_THIS_THREAD.get()
+}
+
 /// The calling thread does not count from here on.
 #[allow(dead_code, reason = "not every benchmark has such a thread")]
 pub fn leave_this_thread_out() {
@@ -60,6 +71,7 @@ pub fn leave_this_thread_out() {
 }
 
 fn note(allocations: u64, asked: usize, live: i64) {
+    OF_THIS_THREAD.set(OF_THIS_THREAD.get() + allocations);
     if !IS_LEFT_OUT.get() {
         ALLOCATIONS.fetch_add(allocations, Ordering::Relaxed);
         BYTES.fetch_add(asked as u64, Ordering::Relaxed);

@@ -21,7 +21,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::Response;
 use crate::error_code::ErrorCode;
 use crate::ids::{ShardId, TopicId};
-use crate::metadata::topics::{DeleteResult, DeleteTopic, plan_delete};
+use crate::metadata::topics::{DeleteResult, DeleteTopic, NOT_HOSTED, plan_delete};
 use crate::shard::Shard;
 use crate::shard::message::{CatalogChange, CatalogOutcome, Operation, Reply};
 use crate::wire::header::RequestHeader;
@@ -95,8 +95,7 @@ fn to_delete(result: &DeleteResult) -> Option<TopicId> {
 }
 
 fn gone_by_name() -> (ErrorCode, Option<String>) {
-    let message = "This server does not host this topic-partition.".to_owned();
-    (ErrorCode::UnknownTopicOrPartition, Some(message))
+    (ErrorCode::UnknownTopicOrPartition, Some(NOT_HOSTED.to_owned()))
 }
 
 const IDS_SINCE: i16 = 6;

@@ -13,12 +13,14 @@ use kafka_protocol::messages::describe_producers_response::{
 };
 use kafka_protocol::messages::{self, DescribeProducersRequest, DescribeProducersResponse};
 
+use kafka_protocol::protocol::StrBytes;
+
 use super::Response;
 use super::list_offsets::is_served;
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ShardId, TopicPartition};
 use crate::journal::image::ProducerRow;
-use crate::metadata::topics::validate_name;
+use crate::metadata::topics::{NOT_HOSTED, validate_name};
 use crate::shard::Shard;
 use crate::shard::message::{Operation, Reply};
 use crate::wire::header::RequestHeader;
@@ -37,10 +39,11 @@ pub async fn handle(
     let mut owners: Vec<(ShardId, Vec<Place>, Vec<TopicPartition>)> = Vec::new();
     for topic in &request.topics {
         let known = image.topic(&topic.name);
-        let unknown = match validate_name(&topic.name) {
-            Ok(()) => ErrorCode::UnknownTopicOrPartition,
-            Err(_) => ErrorCode::InvalidTopicException,
+        let (unknown, sentence) = match validate_name(&topic.name) {
+            Ok(()) => (ErrorCode::UnknownTopicOrPartition, NOT_HOSTED.to_owned()),
+            Err(sentence) => (ErrorCode::InvalidTopicException, sentence),
         };
+        let sentence = known.is_none().then(|| StrBytes::from_string(sentence));
         let mut answers = TopicResponse::default().with_name(topic.name.clone());
         for &asked in &topic.partition_indexes {
             let index = PartitionIndex(asked);
@@ -61,8 +64,11 @@ pub async fn handle(
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
                 _ => unknown,
             };
-            let answer = PartitionResponse::default().with_partition_index(asked);
-            answers.partitions.push(answer.with_error_code(code.code()));
+            let answer = PartitionResponse::default()
+                .with_partition_index(asked)
+                .with_error_code(code.code())
+                .with_error_message(sentence.clone());
+            answers.partitions.push(answer);
         }
         response.topics.push(answers);
     }

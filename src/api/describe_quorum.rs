@@ -25,6 +25,7 @@ use super::Response;
 use crate::error_code::ErrorCode;
 use crate::metadata::Image;
 use crate::metadata::image::CLUSTER_METADATA;
+use crate::metadata::topics::NOT_HOSTED;
 use crate::shard::{Context, Shard};
 use crate::wire::header::RequestHeader;
 
@@ -89,8 +90,7 @@ pub fn answer(
 }
 
 fn unknown(request: &DescribeQuorumRequest, version: i16) -> DescribeQuorumResponse {
-    let sentence = "This server does not host this topic-partition.";
-    let message = StrBytes::from_static_str(if version >= NODES_SINCE { sentence } else { "" });
+    let message = StrBytes::from_static_str(if version >= NODES_SINCE { NOT_HOSTED } else { "" });
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
             PartitionData::default()

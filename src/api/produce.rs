@@ -15,7 +15,6 @@
 //!   admitted go on. One that is held because the transaction before is ending is answered 7 when
 //!   its own time is over before that of the hold: it was not appended.
 //! - `log_start_offset` of a refused batch is the log's where Kafka's log refuses it, -1 else.
-//!   **deviation**: also -1 where one node stands for all and another shard has the partition.
 //! - Internal topics are refused with 17 unless the client is `__admin_client`.
 //!
 //! Version notes: 7 zstd; 8 record errors (KIP-467); 9 flexible; 10 leader discovery (KIP-951);

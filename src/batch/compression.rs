@@ -15,8 +15,10 @@ use bytes::{Buf, Bytes};
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use zstd::stream::zio;
 use zstd::zstd_safe::CParameter;
 
+use super::contexts::{Compressing, Inflating};
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 
 /// A codec of record batches, by its id in the attributes.
@@ -143,7 +145,7 @@ enum Source {
     Gzip(Box<MultiGzDecoder<Reader<Bytes>>>),
     Snappy(SnappyReader),
     Lz4(Box<FrameDecoder<Reader<Bytes>>>),
-    Zstd(zstd::stream::read::Decoder<'static, Reader<Bytes>>),
+    Zstd(zio::Reader<Reader<Bytes>, Inflating>),
     Ended,
 }
 
@@ -163,13 +165,12 @@ impl Inflater {
             Compression::Snappy => Source::Snappy(SnappyReader::new(compressed)),
             Compression::Lz4 => Source::Lz4(Box::new(FrameDecoder::new(compressed.reader()))),
             Compression::Zstd => {
-                let decoder = zstd::stream::read::Decoder::with_buffer(compressed.reader())
-                    .and_then(|mut decoder| {
-                        decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                        Ok(decoder)
-                    })
-                    .map_err(|error| damaged(codec, &error))?;
-                Source::Zstd(decoder)
+                let context = Inflating::take().and_then(|mut context| {
+                    context.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                    Ok(context)
+                });
+                let context = context.map_err(|error| damaged(codec, &error))?;
+                Source::Zstd(zio::Reader::new(compressed.reader(), context))
             }
         };
         Ok(Inflater { codec, source, left: limit_bytes })
@@ -183,6 +184,7 @@ impl Inflater {
     pub fn within(mut self, memory_bytes: usize) -> Result<Inflater, InflateFault> {
         match &mut self.source {
             Source::Zstd(decoder) => decoder
+                .operation_mut()
                 .window_log_max(window_log_within(memory_bytes))
                 .map_err(|error| damaged(Compression::Zstd, &error))?,
             // Two blocks are there at once, where one waits in a lane beside another.
@@ -286,7 +288,7 @@ enum Sink {
     Snappy(Box<XerialWriter>),
     Lz4(Box<FrameEncoder<CappedVec>>),
     /// With its level.
-    Zstd(zstd::stream::write::Encoder<'static, CappedVec>, i32),
+    Zstd(zio::Writer<CappedVec, Compressing>, i32),
 }
 
 /// What a [`Deflater`] wrote.
@@ -322,7 +324,7 @@ impl Deflater {
             CompressionTarget::Zstd(level) => {
                 let range = zstd::compression_level_range();
                 let level = level.clamp(*range.start(), *range.end());
-                Sink::Zstd(zstd::stream::write::Encoder::new(out, level)?, level)
+                Sink::Zstd(zio::Writer::new(out, Compressing::take(level)?), level)
             }
         };
         Ok(Deflater { sink })
@@ -341,9 +343,10 @@ impl Deflater {
                 // A quarter for the window, and one each for two tables of four bytes an entry.
                 let (window, table) =
                     (log.saturating_sub(2).max(17), log.saturating_sub(4).max(15));
-                encoder.set_parameter(CParameter::WindowLog(window))?;
-                encoder.set_parameter(CParameter::HashLog(table))?;
-                encoder.set_parameter(CParameter::ChainLog(table))?;
+                let context = encoder.operation_mut();
+                context.set_parameter(CParameter::WindowLog(window))?;
+                context.set_parameter(CParameter::HashLog(table))?;
+                context.set_parameter(CParameter::ChainLog(table))?;
             }
         }
         Ok(self)
@@ -373,7 +376,10 @@ impl Deflater {
             Sink::Gzip(encoder) => encoder.finish()?,
             Sink::Snappy(writer) => writer.finish()?,
             Sink::Lz4(encoder) => encoder.finish().map_err(io::Error::other)?,
-            Sink::Zstd(encoder, _) => encoder.finish()?,
+            Sink::Zstd(mut encoder, _) => {
+                encoder.finish()?;
+                encoder.into_inner().0
+            }
         };
         Ok(Deflated { bytes: out.bytes, total_bytes: out.total })
     }

@@ -13,6 +13,7 @@
 
 pub mod build;
 pub mod compression;
+mod contexts;
 pub mod control;
 pub mod crc;
 pub mod header;

@@ -429,8 +429,10 @@ fn check_frame(bytes: &[u8], rules: &ValidateRules) -> Result<BatchHeader, Reaso
     if version < ZSTD_SINCE_VERSION && codec == i16::from(Compression::Zstd.id()) {
         return Err(Reason::ZstdTooEarly { version });
     }
-    if next_frame(bytes.get(frame.total_bytes..).unwrap_or(&[]))?.is_some() {
-        return Err(Reason::SecondBatch { version });
+    match next_frame(bytes.get(frame.total_bytes..).unwrap_or(&[])) {
+        Ok(None) => {}
+        Ok(Some(_)) => return Err(Reason::SecondBatch { version }),
+        Err(_) => return Err(Reason::JunkBehind),
     }
     let base_offset = batch.first_chunk::<8>().map_or(0, |b| i64::from_be_bytes(*b));
     if base_offset != 0 {

@@ -42,6 +42,9 @@ pub struct DoctorArguments {
     /// Where its data is to be [default: ./ringlog-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
+    /// What its idle shards are to do: balanced or latency
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -74,6 +77,9 @@ pub struct ServeArguments {
     /// How shards appear: per-core, each a broker, or single
     #[arg(long, value_name = "MODE")]
     pub advertise: Option<String>,
+    /// What an idle shard does: balanced sleeps, latency polls first
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
     /// Address of the metrics endpoint [default: none]
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics_listen: Option<String>,
@@ -154,6 +160,7 @@ impl ServeArguments {
             ("memory", &self.memory),
             ("durability", &self.durability),
             ("advertise", &self.advertise),
+            ("mode", &self.mode),
             ("metrics_listen", &self.metrics_listen),
         ];
         let mut overrides: Vec<config::Override> = options
@@ -186,6 +193,8 @@ impl ServeArguments {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -226,6 +235,8 @@ mod tests {
             "process-crash",
             "--advertise",
             "single",
+            "--mode",
+            "latency",
             "--metrics-listen",
             "127.0.0.1:9100",
             "--set",
@@ -246,6 +257,7 @@ mod tests {
         assert_eq!((config.shards, config.memory_bytes), (2, 1 << 30));
         assert_eq!(config.durability, Durability::ProcessCrash);
         assert_eq!(config.advertise, Advertise::Single);
+        assert_eq!(config.mode.spin_before_park(), Duration::from_millis(2));
         assert_eq!(config.metrics_address().map(|address| address.port), Some(9100));
         assert_eq!(config.num_partitions, 6);
         assert_eq!(config.accept_loss, ["orders-0", "orders-1"]);

@@ -17,6 +17,7 @@ pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<bool, Str
     let serve = ServeArguments {
         config: arguments.config.clone(),
         data_dir: arguments.data_dir.clone(),
+        mode: arguments.mode.clone(),
         ..ServeArguments::default()
     };
     let config = serve.load().map_err(|error| error.to_string())?;

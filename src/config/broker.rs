@@ -8,6 +8,7 @@
 //! in-sync replicas of internal topics are 1 on one machine. Source: Kafka's `KafkaConfig`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::keys::{Bounds, FieldValue, Key, Kind, Scope};
 use super::settings::Settings;
@@ -61,6 +62,31 @@ choice!(
         Single = "single"
     }
 );
+choice!(
+    /// What an idle shard does until there is something to do.
+    Mode {
+        /// It sleeps at once: no CPU time is spent on waiting, and each wake-up takes its time.
+        Balanced = "balanced",
+        /// It polls for a while first: nobody who comes within that while waits for a wake-up.
+        Latency = "latency"
+    }
+);
+
+impl Mode {
+    /// How long an idle shard polls before it sleeps.
+    #[must_use]
+    pub fn spin_before_park(self) -> Duration {
+        match self {
+            Mode::Balanced => Duration::ZERO,
+            Mode::Latency => LATENCY_SPIN,
+        }
+    }
+}
+
+/// Longer than the time between two requests at 1,000 a second; at rest, ten wake-ups a second make
+/// it two per cent of a core.
+const LATENCY_SPIN: Duration = Duration::from_millis(2);
+
 choice!(
     /// What a shard does when its journal has failed.
     OnStorageFailure {
@@ -130,6 +156,9 @@ broker_keys! {
     durability: Durability = "durability" Own Text Some("power-loss"), OneOf(Durability::TEXTS);
     /// Whether every shard is a broker, or all of them together are one.
     advertise: Advertise = "advertise" Own Text Some("per-core"), OneOf(Advertise::TEXTS);
+    /// What an idle shard does: `balanced` sleeps at once, `latency` polls for 2 ms before, and
+    /// wants cores that nobody else needs.
+    mode: Mode = "mode" Own Text Some("balanced"), OneOf(Mode::TEXTS);
     /// Address and port of the metrics endpoint; not set means none.
     metrics_listen: Option<String> = "metrics_listen" Own Text None, Any;
     /// Time from which on a request is written about, with where its time went; 0 for never. What

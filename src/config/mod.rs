@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use address::HostPort;
 pub use broker::{
-    Advertise, BrokerConfig, Durability, MemorySplit, OnStorageFailure, largest_batch_bytes,
+    Advertise, BrokerConfig, Durability, MemorySplit, Mode, OnStorageFailure, largest_batch_bytes,
 };
 pub use host::HostFacts;
 pub use keys::ValueType;

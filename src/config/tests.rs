@@ -1,6 +1,7 @@
 //! How files, options and defaults are merged, and that `config/broker.toml` tells every key.
 
 use std::fs;
+use std::time::Duration;
 
 use super::broker::{ALIASES, KEYS};
 use super::settings::{default_text, quoted, toml_value};
@@ -28,6 +29,7 @@ fn defaults_are_kafkas_unless_the_design_differs() {
     assert_eq!(config.listen, "127.0.0.1:9092");
     assert_eq!(config.durability, Durability::PowerLoss);
     assert_eq!(config.advertise, Advertise::PerCore);
+    assert_eq!(config.mode.spin_before_park(), Duration::ZERO);
     assert_eq!(config.on_storage_failure, OnStorageFailure::ReadOnly);
     assert_eq!(config.txn_pending_hold_ms, 1000);
     assert_eq!((config.shards, config.advertised_brokers()), (2, 2));

@@ -28,6 +28,10 @@ pub struct Facts {
     pub open_files: Option<u64>,
     /// Shards that a start without options would make.
     pub shards: u16,
+    /// Cores of the shards.
+    pub shard_cores: Vec<usize>,
+    /// Whether idle shards poll before they sleep.
+    pub polls: bool,
     /// Cores of the machine.
     pub cores_online: usize,
     /// Cores that the scheduler leaves alone, as the kernel lists them.
@@ -42,6 +46,8 @@ pub struct Facts {
     pub swappiness: Option<u32>,
     /// `net.core.somaxconn`
     pub backlog: Option<u64>,
+    /// The device that interrupts a shard's core most often.
+    pub interrupts: Option<Interrupts>,
     /// How long one thread takes to wake another.
     pub wake: Option<Spread>,
     /// The disk.
@@ -69,6 +75,19 @@ pub struct DiskFacts {
     pub fua: Option<bool>,
     /// Durable overwrites of 4 KiB.
     pub dsync: Option<Spread>,
+}
+
+/// Interrupts of one device on one core.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Interrupts {
+    /// Its number.
+    pub number: u32,
+    /// What the kernel calls it.
+    pub device: String,
+    /// The core.
+    pub core: usize,
+    /// How many a second.
+    pub per_second: f64,
 }
 
 /// A distribution, in microseconds.
@@ -125,6 +144,7 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
         memlock(facts),
         open_files(facts),
         cores(facts),
+        interrupts(facts),
         governor(facts),
         clock(facts),
         wake(facts),
@@ -219,7 +239,51 @@ fn cores(facts: &Facts) -> Finding {
         let mend = "two cores keep clients and interrupts out of the shard's way";
         return warn("cores", found, mend);
     }
+    let others = other_cores(facts);
+    if facts.polls && others.is_empty() {
+        return warn(
+            "cores",
+            format!("{found}; shards that poll leave none to clients and interrupts"),
+            format!("--shards {}, or --mode balanced", facts.shards - 1),
+        );
+    }
+    if facts.polls && facts.cores_isolated.trim().is_empty() {
+        return warn(
+            "cores",
+            format!("{found}; the scheduler puts others on cores that poll"),
+            format!("boot with isolcpus={0} nohz_full={0}", list(&facts.shard_cores)),
+        );
+    }
     good("cores", found)
+}
+
+fn interrupts(facts: &Facts) -> Finding {
+    let subject = "interrupts";
+    let Some(most) = &facts.interrupts else {
+        return good(subject, "none on the cores of the shards, as far as is told here");
+    };
+    let Interrupts { number, device, core, per_second } = most;
+    let found =
+        format!("{device} interrupts core {core} of a shard {per_second:.0} times a second");
+    let others = other_cores(facts);
+    if *per_second < INTERRUPTS_MANY || others.is_empty() {
+        return good(subject, found);
+    }
+    let mend = format!(
+        "echo {} > /proc/irq/{number}/smp_affinity_list, and keep irqbalance from it",
+        list(&others)
+    );
+    warn(subject, found, mend)
+}
+
+/// Cores without a shard.
+fn other_cores(facts: &Facts) -> Vec<usize> {
+    (0..facts.cores_online).filter(|core| !facts.shard_cores.contains(core)).collect()
+}
+
+/// Cores as the kernel takes them.
+fn list(cores: &[usize]) -> String {
+    cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn governor(facts: &Facts) -> Finding {
@@ -388,6 +452,9 @@ fn size(bytes: u64) -> String {
 
 /// A wake-up between busy cores takes a few microseconds; beyond this a core sleeps too deeply.
 const WAKE_SLOW_US: f64 = 100.0;
+
+/// From so many a second on, interrupts of a device cost a shard per cents of its core.
+const INTERRUPTS_MANY: f64 = 2_000.0;
 
 /// A durable write of an SSD with a protected cache takes 20 to 200 microseconds.
 const DSYNC_SLOW_US: f64 = 1_000.0;

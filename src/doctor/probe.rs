@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::process::{Resource, getrlimit};
 
-use super::{DiskFacts, Facts, Spread};
+use super::{DiskFacts, Facts, Interrupts, Spread};
 use crate::config::BrokerConfig;
+use crate::config::broker::Mode;
 use crate::io::AlignedBuffer;
+use crate::io::executor::cores;
 use crate::limits::BLOCK_ALIGN;
 use crate::preflight;
 
@@ -25,6 +27,13 @@ use crate::preflight;
 #[must_use]
 pub fn facts(config: &BrokerConfig) -> Facts {
     let memlock_bytes = getrlimit(Resource::Memlock).current;
+    let mut shard_cores = cores();
+    shard_cores.truncate(usize::from(config.shards));
+    // The disk is probed later: its interrupts are this program's.
+    let interrupts = text(INTERRUPTS);
+    let begun = Instant::now();
+    let wake = wake().ok().map(|taken| spread(&taken));
+    let interrupts = most_frequent(interrupts, begun, &shard_cores);
     Facts {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         uring_refused: preflight::check_uring().err().map(|error| error.to_string()),
@@ -34,6 +43,9 @@ pub fn facts(config: &BrokerConfig) -> Facts {
             .map(|error| error.to_string()),
         open_files: getrlimit(Resource::Nofile).maximum,
         shards: config.shards,
+        shard_cores,
+        polls: config.mode == Mode::Latency,
+        interrupts,
         cores_online: cores_online(),
         cores_isolated: text("/sys/devices/system/cpu/isolated").unwrap_or_default(),
         governor: text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -42,9 +54,43 @@ pub fn facts(config: &BrokerConfig) -> Facts {
             .is_some_and(|text| text.contains("[always]")),
         swappiness: swappiness(),
         backlog: number("/proc/sys/net/core/somaxconn"),
-        wake: wake().ok().map(|taken| spread(&taken)),
+        wake,
         disk: disk(config),
     }
+}
+
+/// The device that has interrupted one of these cores most often since `begun`.
+fn most_frequent(
+    before: Option<String>,
+    begun: Instant,
+    shard_cores: &[usize],
+) -> Option<Interrupts> {
+    let (before, after) = (before?, text(INTERRUPTS)?);
+    let seconds = begun.elapsed().as_secs_f64().max(1e-3);
+    let lines = after.lines().zip(before.lines()).skip(1);
+    let counted = lines.filter_map(|(after, before)| interrupts_of(after, before, shard_cores));
+    let most = counted.max_by_key(|(_, _, _, count)| *count)?;
+    let (number, device, core, count) = most;
+    (count > 0).then(|| Interrupts { number, device, core, per_second: count as f64 / seconds })
+}
+
+/// Number, device, core and count of the core that a line of `/proc/interrupts` has most of.
+pub(super) fn interrupts_of(
+    after: &str,
+    before: &str,
+    shard_cores: &[usize],
+) -> Option<(u32, String, usize, u64)> {
+    let (name, after) = after.split_once(':')?;
+    let (same, before) = before.split_once(':')?;
+    // Others than devices have names: timers, calls between cores.
+    let number = name.trim().parse().ok().filter(|_| name == same)?;
+    let counts = |line: &str| -> Vec<u64> {
+        line.split_whitespace().map_while(|field| field.parse().ok()).collect()
+    };
+    let (now, then) = (counts(after), counts(before));
+    let on = |&core: &usize| Some((core, now.get(core)?.saturating_sub(*then.get(core)?)));
+    let (core, count) = shard_cores.iter().filter_map(on).max_by_key(|(_, count)| *count)?;
+    Some((number, after.split_whitespace().last()?.to_owned(), core, count))
 }
 
 fn disk(config: &BrokerConfig) -> DiskFacts {
@@ -180,6 +226,7 @@ fn number(path: &str) -> Option<u64> {
     text(path)?.parse().ok()
 }
 
+const INTERRUPTS: &str = "/proc/interrupts";
 const PROBE_FILE: &str = ".ringlog-probe";
 const PROBE_BYTES: usize = 4 * 1024 * 1024;
 const DURABLE_WRITES: usize = 500;

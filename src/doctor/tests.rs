@@ -11,7 +11,10 @@ fn facts() -> Facts {
         memlock_refused: None,
         open_files: Some(65_536),
         shards: 2,
+        shard_cores: vec![0, 1],
+        polls: false,
         cores_online: 2,
+        interrupts: None,
         cores_isolated: String::new(),
         governor: None,
         clock_source: Some("tsc".to_owned()),
@@ -38,7 +41,7 @@ fn after(change: impl FnOnce(&mut Facts)) -> Vec<(&'static str, Level, String, S
     let mut facts = facts();
     change(&mut facts);
     let findings = examine(&facts);
-    assert_eq!(findings.len(), 16, "one per subject, always");
+    assert_eq!(findings.len(), 17, "one per subject, always");
     findings
         .into_iter()
         .filter(|finding| finding.level != Level::Good)
@@ -155,6 +158,58 @@ fn one_core_is_too_few_and_isolated_ones_are_named() {
 }
 
 #[test]
+fn cores_that_poll_are_nobody_elses() {
+    one(
+        |facts| facts.polls = true,
+        "cores",
+        Level::Warn,
+        "2 online, 2 for this process, none isolated; shards that poll leave none to clients and \
+         interrupts",
+        "--shards 1, or --mode balanced",
+    );
+    let larger = |facts: &mut Facts| (facts.polls, facts.cores_online) = (true, 4);
+    one(
+        larger,
+        "cores",
+        Level::Warn,
+        "4 online, 2 for this process, none isolated; the scheduler puts others on cores that poll",
+        "boot with isolcpus=0,1 nohz_full=0,1",
+    );
+    let isolated = |facts: &mut Facts| {
+        larger(facts);
+        facts.cores_isolated = "0-1".to_owned();
+    };
+    assert_eq!(after(isolated), []);
+}
+
+#[test]
+fn interrupts_of_devices_belong_on_other_cores() {
+    let often = |per_second| {
+        let device = "virtio1-req.0".to_owned();
+        Some(Interrupts { number: 31, device, core: 1, per_second })
+    };
+    one(
+        |facts| (facts.interrupts, facts.cores_online) = (often(9_000.0), 4),
+        "interrupts",
+        Level::Warn,
+        "virtio1-req.0 interrupts core 1 of a shard 9000 times a second",
+        "echo 2,3 > /proc/irq/31/smp_affinity_list, and keep irqbalance from it",
+    );
+    assert_eq!(after(|facts| (facts.interrupts, facts.cores_online) = (often(50.0), 4)), []);
+    // There is no other core.
+    assert_eq!(after(|facts| facts.interrupts = often(9_000.0)), []);
+    let (before, now) = (
+        " 31:        100         50 PCI-MSIX-0000:00:01.0   1-edge      virtio1-req.0",
+        " 31:        101         80 PCI-MSIX-0000:00:01.0   1-edge      virtio1-req.0",
+    );
+    let found = probe::interrupts_of(now, before, &[0, 1]);
+    assert_eq!(found, Some((31, "virtio1-req.0".to_owned(), 1, 30)));
+    let found = probe::interrupts_of(now, before, &[0]);
+    assert_eq!(found, Some((31, "virtio1-req.0".to_owned(), 0, 1)));
+    assert_eq!(probe::interrupts_of("LOC: 9 9 Local timer", "LOC: 1 1 Local timer", &[0]), None);
+}
+
+#[test]
 fn space_blocks_and_cache_of_the_device_are_judged() {
     one(
         |facts| facts.disk.free_bytes = Some(1 << 29),
@@ -187,6 +242,24 @@ fn space_blocks_and_cache_of_the_device_are_judged() {
         "4 KiB in p50 4000 us, p99 9000 us; no acknowledgement can be faster",
         "use a local SSD, or --durability process-crash where power loss may lose data",
     );
+}
+
+#[test]
+fn the_profile_for_containers_allows_what_a_broker_needs() {
+    let profile = include_str!("../../config/seccomp-io_uring.json");
+    let profile: serde_json::Value = serde_json::from_str(profile).expect("JSON");
+    assert_eq!(profile["defaultAction"], "SCMP_ACT_ALLOW");
+    let rules = profile["syscalls"].as_array().expect("rules");
+    let refused: Vec<&str> = rules
+        .iter()
+        .filter(|rule| rule["args"].is_null())
+        .flat_map(|rule| rule["names"].as_array().expect("names"))
+        .filter_map(serde_json::Value::as_str)
+        .collect();
+    for needed in ["io_uring_setup", "io_uring_enter", "io_uring_register", "fallocate", "syncfs"] {
+        assert!(!refused.contains(&needed), "{needed}");
+    }
+    assert!(["mount", "ptrace", "bpf", "unshare"].iter().all(|name| refused.contains(name)));
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub mod buffers;
 pub mod clock;
 pub mod executor;
 pub mod file;
+pub mod in_flight;
 pub mod listener;
 pub mod lock;
 pub mod mailbox;

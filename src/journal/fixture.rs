@@ -11,6 +11,7 @@ use super::block::{
     BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, FileHeader, Identity, Seal, aligned_bytes,
     put_batch, put_control, seal,
 };
+use super::forward::{Probing, scan_forward};
 use super::replay::{Expected, Extent, Replay, Replayed, Scan, Start, scan};
 use super::ring::{Geometry, Ring};
 use crate::ids::{BootNumber, JournalSequence, PartitionIndex, ShardId, TopicId, TopicPartition};
@@ -21,6 +22,7 @@ pub(super) struct MemoryFile {
     pub(super) content: RefCell<Vec<u8>>,
     pub(super) longest_read: Cell<usize>,
     pub(super) fails_at: Cell<Option<u64>>,
+    pub(super) bytes_read: Cell<u64>,
 }
 
 impl File for MemoryFile {
@@ -32,6 +34,7 @@ impl File for MemoryFile {
         assert!(position.is_multiple_of(4096) && length.is_multiple_of(4096), "unaligned read");
         self.longest_read.set(self.longest_read.get().max(length));
         let end = position + length as u64;
+        self.bytes_read.set(self.bytes_read.get() + length as u64);
         if self.fails_at.get().is_some_and(|at| (position..end).contains(&at)) {
             return Box::pin(async { Err(io::Error::from_raw_os_error(5)) });
         }
@@ -113,6 +116,7 @@ impl Disk {
                     content: RefCell::new(vec![0; geometry.file_bytes() as usize]),
                     longest_read: Cell::new(0),
                     fails_at: Cell::new(None),
+                    bytes_read: Cell::new(0),
                 })
             })
             .collect();
@@ -206,7 +210,22 @@ impl Disk {
         }
     }
 
+    /// What a scan finds, and what a start finds, which reads less: it must be the same.
     pub(super) fn scan(&self, start: Option<Start>) -> Scan {
+        let whole = self.scan_whole(start);
+        if let Some(start) = start {
+            let (files, expected, mut keep_bytes) = (self.as_files(), self.expected(), u64::MAX);
+            let found = scan_forward(&files, &expected, start, &mut keep_bytes, Probing::default());
+            let found = block_on(found).expect("scan");
+            assert_eq!((&found.good, &found.later), (&whole.good, &whole.later));
+            assert_eq!((found.end, found.verdict), (whole.end, whole.verdict));
+            assert_eq!(found.highest_sequence, whole.highest_sequence);
+            assert_eq!((&found.ring, found.headers_lost), (&whole.ring, whole.headers_lost));
+        }
+        whole
+    }
+
+    pub(super) fn scan_whole(&self, start: Option<Start>) -> Scan {
         block_on(scan(&self.as_files(), &self.expected(), start)).expect("scan")
     }
 

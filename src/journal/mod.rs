@@ -15,12 +15,14 @@ pub mod block;
 mod cursor;
 #[cfg(test)]
 mod fixture;
+pub mod forward;
 pub mod image;
 pub mod manifest;
 pub mod replay;
 pub mod ring;
 pub mod stranded;
 pub mod verify;
+mod window;
 pub mod writer;
 
 pub use block::Identity;

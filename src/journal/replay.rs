@@ -5,9 +5,10 @@
 //! Must never decide about a partition: whether an entry is applied, skipped or a gap is the log's
 //! business. Reads in chunks, so memory does not follow the ring's size.
 //!
-//! Every 4 KiB position of the ring is tried, always: a walk that ends at its first bad block has
-//! to probe all the rest anyway, to tell a torn tail from damage to acknowledged data. Older blocks
-//! of this boot still validate; they are told by their sequence.
+//! Every 4 KiB position of the ring is tried: a walk that ends at its first bad block has to probe
+//! the rest anyway, to tell a torn tail from damage to acknowledged data. Older blocks of this boot
+//! still validate; they are told by their sequence. A start first tries to do with less
+//! (`forward.rs`).
 //!
 //! Invariants: nothing at or after the first missing sequence is in [`Scan::good`]; a missing
 //! sequence that any later block or the image knew to be durable is never called a torn tail.
@@ -23,9 +24,10 @@ use super::block::{
     FileHeader, Identity,
 };
 use super::ring::{Geometry, JournalPoint};
+use super::window::Window;
 use crate::ids::{BootNumber, JournalSequence, ShardId, TopicPartition};
 use crate::io::File;
-use crate::limits::{BLOCK_ALIGN, JOURNAL_REPLAY_CHUNK_BYTES};
+use crate::limits::BLOCK_ALIGN;
 
 /// The files of one ring in order; a missing one is `None`.
 pub type RingFiles = [Option<Rc<dyn File>>];
@@ -108,21 +110,32 @@ pub struct Scan {
     pub highest_sequence: JournalSequence,
     /// File headers that are missing or damaged, of a ring that has a valid one.
     pub headers_lost: u32,
+    /// Bytes of the first good blocks, for the second pass: checked, and as they are on disk.
+    pub kept: Vec<Bytes>,
 }
 
 impl Scan {
     /// What a scan would find after a clean stop, without reading the ring.
     #[must_use]
     pub fn after_clean_stop(start: Start) -> Scan {
-        let judged = judge(&[], None, Some(start), false);
+        Scan::of(judge(&[], None, Some(start), false), None, 0, Vec::new())
+    }
+
+    pub(super) fn of(
+        judged: Judged,
+        ring: Option<(Identity, Geometry)>,
+        headers_lost: u32,
+        kept: Vec<Bytes>,
+    ) -> Scan {
         Scan {
-            ring: None,
+            ring,
             good: judged.good,
             later: judged.later,
             end: judged.end,
             verdict: judged.verdict,
             highest_sequence: judged.highest_sequence,
-            headers_lost: 0,
+            headers_lost,
+            kept,
         }
     }
 }
@@ -173,15 +186,7 @@ pub async fn scan(
     blocks.sort_by_key(|block| (block.sequence, block.position));
     let geometry = ring.as_ref().map(|(_, geometry)| geometry);
     let judged = judge(&blocks, geometry, start, expected.holes_are_legitimate);
-    Ok(Scan {
-        ring,
-        good: judged.good,
-        later: judged.later,
-        end: judged.end,
-        verdict: judged.verdict,
-        highest_sequence: judged.highest_sequence,
-        headers_lost,
-    })
+    Ok(Scan::of(judged, ring, headers_lost, Vec::new()))
 }
 
 /// What [`judge`] makes of a ring's blocks; the fields are those of [`Scan`].
@@ -397,13 +402,18 @@ impl<'a> Replay<'a> {
         };
         let (identity, geometry) =
             self.scan.ring.as_ref().expect("invariant: blocks come from an identified ring");
-        let (file, offset) = geometry.locate(header.position);
-        let length = header.aligned_bytes();
-        let bytes =
-            self.window.read(self.files, file, offset, length, geometry.file_bytes()).await?;
-        if block::check(&bytes, identity) != Ok(header) {
-            return Err(ReplayError::Changed(header.sequence));
-        }
+        let bytes = match self.scan.kept.get(self.next_block) {
+            Some(kept) => kept.clone(),
+            None => {
+                let (file, offset) = geometry.locate(header.position);
+                let (length, limit) = (header.aligned_bytes(), geometry.file_bytes());
+                let bytes = self.window.read(self.files, file, offset, length, limit).await?;
+                if block::check(&bytes, identity) != Ok(header) {
+                    return Err(ReplayError::Changed(header.sequence));
+                }
+                bytes
+            }
+        };
         // Across a gap no batch can be joined: a middle part may be what is missing.
         let follows =
             self.last_sequence.is_none_or(|last| last.0.checked_add(1) == Some(header.sequence.0));
@@ -468,7 +478,7 @@ fn continues(expected: &BatchEntry, entry: &BatchEntry) -> bool {
 
 // --- Reading files ---------------------------------------------------------------------------
 
-async fn find_header(
+pub(super) async fn find_header(
     files: &RingFiles,
     expected: &Expected,
     window: &mut Window,
@@ -539,52 +549,6 @@ async fn find_blocks(
         offset += step as u64;
     }
     Ok(())
-}
-
-/// The chunk of a ring file that was read last.
-#[derive(Default)]
-struct Window {
-    file: u32,
-    offset: u64,
-    bytes: Bytes,
-}
-
-impl Window {
-    /// `length` bytes of a file at `offset`, read ahead up to `limit`; fewer where the file ends,
-    /// none if it is missing. The bytes share the chunk's memory.
-    async fn read(
-        &mut self,
-        files: &RingFiles,
-        file: u32,
-        offset: u64,
-        length: usize,
-        limit: u64,
-    ) -> Result<Bytes, ReplayError> {
-        if let Some(held) = self.held(file, offset, length) {
-            return Ok(held);
-        }
-        let Some(Some(source)) = files.get(file as usize) else {
-            return Ok(Bytes::new());
-        };
-        let ahead = usize::try_from(limit - offset).unwrap_or(usize::MAX);
-        let wanted = ahead.min(JOURNAL_REPLAY_CHUNK_BYTES).max(length);
-        let bytes = source.read_at(offset, wanted).await.map_err(|source| ReplayError::Read {
-            file,
-            offset,
-            source,
-        })?;
-        *self = Window { file, offset, bytes: bytes.slice(..bytes.len().min(wanted)) };
-        Ok(self.bytes.slice(..self.bytes.len().min(length)))
-    }
-
-    fn held(&self, file: u32, offset: u64, length: usize) -> Option<Bytes> {
-        if file != self.file {
-            return None;
-        }
-        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
-        let end = start.checked_add(length)?;
-        (end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
-    }
 }
 
 /// The end of a ring that nothing is known of.

@@ -132,17 +132,20 @@ struct OpenBlock {
     entries: u32,
     memory: Rc<BlockMemory>,
     charge: MemoryCharge,
-    touched: Vec<(Rc<dyn JournalClient>, Offset)>,
-    reservations: Vec<Reservation>,
+    touched: Touched,
+    reservations: SmallVec<[Reservation; 8]>,
 }
 
 struct Flight {
     sequence: JournalSequence,
     submitted: Monotonic,
     entries: u32,
-    touched: Vec<(Rc<dyn JournalClient>, Offset)>,
+    touched: Touched,
     done: bool,
 }
+
+/// Who has batches in a block, and the offset after the newest of each.
+type Touched = SmallVec<[(Rc<dyn JournalClient>, Offset); 4]>;
 
 /// Room for one batch: give it to [`Journal::append_batch`], or drop it.
 pub struct Permit {
@@ -523,8 +526,8 @@ impl Journal {
             entries: 0,
             memory: Rc::default(),
             charge,
-            touched: Vec::new(),
-            reservations: Vec::new(),
+            touched: SmallVec::new(),
+            reservations: SmallVec::new(),
         });
     }
 

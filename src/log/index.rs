@@ -129,6 +129,33 @@ impl SegmentIndex {
         if above == 0 { 0 } else { u64::from(self.offsets[above - 1].1) }
     }
 
+    /// Whether the batches from the entry at `position` on are small: the one that was looked for
+    /// is likely to come with the same read.
+    #[must_use]
+    pub fn is_dense_at(&self, position: u64) -> bool {
+        let above = self.offsets.partition_point(|entry| u64::from(entry.1) <= position);
+        let next = self.offsets.get(above).map(|entry| u64::from(entry.1));
+        next.is_some_and(|next| next - position <= SMALL_GAP_BYTES)
+    }
+
+    /// File position up to which a read from `position` on of about `bytes` bytes goes: a batch
+    /// begins there, as far as entries tell, so that no part of one is read in vain.
+    #[must_use]
+    pub fn end_of_read(&self, position: u64, bytes: u64) -> u64 {
+        let limit = position.saturating_add(bytes);
+        let above = self.offsets.partition_point(|entry| u64::from(entry.1) <= limit);
+        let before = above.checked_sub(1).map_or(0, |last| u64::from(self.offsets[last].1));
+        if before > position {
+            // Between small batches there are few entries, and what is wanted begins after one.
+            let before_that =
+                above.checked_sub(2).map_or(0, |last| u64::from(self.offsets[last].1));
+            let is_small = before - before_that <= SMALL_GAP_BYTES;
+            return if is_small { limit + SMALL_GAP_BYTES / 2 } else { before };
+        }
+        // The first batch is larger than what was asked for: it is read whole.
+        self.offsets.get(above).map_or(limit, |entry| u64::from(entry.1))
+    }
+
     /// File position before which no record has a timestamp of `timestamp_ms` or more.
     #[must_use]
     pub fn position_of_time(&self, timestamp_ms: i64) -> u64 {
@@ -198,6 +225,9 @@ pub fn read_time_entry(bytes: &[u8]) -> Option<(i64, u32)> {
     Some((i64::from_be_bytes(*timestamp), u32::from_be_bytes(*relative)))
 }
 
+/// Bytes that are rather read in vain than with a read of their own.
+const SMALL_GAP_BYTES: u64 = 8 * 1024;
+
 fn u32_at(entry: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
 }
@@ -226,6 +256,27 @@ mod tests {
         assert_eq!(index.position_of_time(1_003), 0);
         assert_eq!(index.position_of_time(1_004), 4_500);
         assert_eq!(index.largest_timestamp(), (1_009, Offset(199)));
+    }
+
+    #[test]
+    fn a_read_ends_where_a_batch_begins() {
+        let index_of = |batch: u64| {
+            let mut index = SegmentIndex::new(Offset(0));
+            for number in 0..100_u64 {
+                index.add(Offset(number as i64), 1, number * batch, batch as usize, 4_096);
+            }
+            index
+        };
+        let large = index_of(65_600);
+        assert_eq!(large.end_of_read(0, 65_600), 65_600);
+        assert_eq!(large.end_of_read(0, 130_000), 65_600, "one, and half of another");
+        assert_eq!(large.end_of_read(65_600, 30_000), 131_200, "the first one in any case");
+        assert_eq!(large.end_of_read(65_600 * 99, 65_600), 65_600 * 100, "the end is not known");
+        let small = index_of(1_000);
+        assert_eq!(small.end_of_read(10_000, 65_536), 75_536 + 4_096);
+        assert_eq!(SegmentIndex::new(Offset(0)).end_of_read(8, 100), 108);
+        assert!(small.is_dense_at(0) && small.is_dense_at(10_000) && !large.is_dense_at(0));
+        assert!(!large.is_dense_at(65_600) && !small.is_dense_at(99_000));
     }
 
     #[test]

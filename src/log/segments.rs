@@ -298,6 +298,15 @@ impl SegmentSet {
         }
     }
 
+    /// Up to where the segment at `base` is read from disk: what comes after it is in memory.
+    #[must_use]
+    pub fn on_disk_bytes(&self, base: Offset) -> Option<u64> {
+        match &self.active {
+            Some(active) if active.base == base => Some(active.next_write_position()),
+            _ => self.sealed.get(&base).map(|segment| segment.bytes),
+        }
+    }
+
     /// Bytes of all segments.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {

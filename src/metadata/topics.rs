@@ -354,6 +354,9 @@ pub fn plan_delete(image: &Image, requests: &[DeleteTopic], api_version: i16) ->
     results
 }
 
+/// Kafka's sentence for a topic that is not there.
+pub const NOT_HOSTED: &str = "This server does not host this topic-partition.";
+
 /// Kafka's rules for topic names.
 ///
 /// # Errors
@@ -727,7 +730,7 @@ fn delete_by_name(
 }
 
 fn unknown_topic() -> PlanError {
-    refuse(ErrorCode::UnknownTopicOrPartition, "This server does not host this topic-partition.")
+    refuse(ErrorCode::UnknownTopicOrPartition, NOT_HOSTED)
 }
 
 #[cfg(test)]

@@ -128,6 +128,10 @@ families! {
     JOURNAL_RING_SIZE = "ringlog_journal_ring_size_bytes" Gauge, "Bytes of the journal's ring.";
     SEGMENT_BYTES = "ringlog_segment_written_bytes_total" Counter,
         "Bytes of batches written to segments.";
+    SEGMENT_BYTES_READ = "ringlog_segment_read_bytes_total" Counter,
+        "Bytes read from segments for fetches and the like, those read ahead included.";
+    SEGMENT_BYTES_AHEAD = "ringlog_segment_read_ahead_bytes_total" Counter,
+        "Bytes read from segments before a reader asked for them.";
     CLEANER_PASSES = "ringlog_cleaner_passes_total" Counter,
         "Passes of compaction over a partition, finished.";
     CLEANER_READ = "ringlog_cleaner_read_bytes_total" Counter,

@@ -88,6 +88,10 @@ pub struct ShardMetrics {
     pub malformed: Counter,
     /// Bytes of batches written to segments.
     pub segment_bytes_written: Counter,
+    /// Bytes read from segments for readers.
+    pub segment_bytes_read: Counter,
+    /// Those of them that were read before a reader asked.
+    pub segment_bytes_read_ahead: Counter,
     /// Segments that retention has taken out of their logs.
     pub segments_deleted: Counter,
     /// Checkpoints finished.
@@ -116,6 +120,8 @@ impl ShardMetrics {
             connections_opened: Counter::default(),
             malformed: Counter::default(),
             segment_bytes_written: Counter::default(),
+            segment_bytes_read: Counter::default(),
+            segment_bytes_read_ahead: Counter::default(),
             segments_deleted: Counter::default(),
             checkpoints: Counter::default(),
             checkpoint_time: Histogram::default(),
@@ -171,6 +177,10 @@ impl ShardMetrics {
         samples.count(&families::CONNECTIONS_OPENED, &shard, self.connections_opened.get());
         samples.count(&families::MALFORMED, &[], self.malformed.get());
         samples.count(&families::SEGMENT_BYTES, &shard, self.segment_bytes_written.get());
+        let read = self.segment_bytes_read.get();
+        samples.count(&families::SEGMENT_BYTES_READ, &shard, read);
+        let ahead = self.segment_bytes_read_ahead.get();
+        samples.count(&families::SEGMENT_BYTES_AHEAD, &shard, ahead);
         samples.count(&families::SEGMENTS_DELETED, &shard, self.segments_deleted.get());
         samples.count(&families::CHECKPOINTS, &shard, self.checkpoints.get());
         let checkpoint_time = self.checkpoint_time.distribution();

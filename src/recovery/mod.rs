@@ -7,6 +7,7 @@
 //! never hide that acknowledged records are missing: such a partition stays offline, its entries
 //! kept aside, until it fits again or the operator accepts the loss.
 
+mod builder;
 mod directories;
 pub(crate) mod partition;
 mod swaps;
@@ -22,6 +23,7 @@ use crate::ids::{
 use crate::io::{Disk, File, OpenMode};
 use crate::journal::JournalPoint;
 use crate::journal::block::ControlEntry;
+use crate::journal::forward::{self, Probing};
 use crate::journal::image::{Image as ShardImage, PartitionRow};
 use crate::journal::manifest::{self, Durability, Manifest, ManifestFault, RingEntry};
 use crate::journal::replay::{
@@ -55,6 +57,8 @@ pub struct Request<'a> {
     pub now_ms: i64,
     /// How long a partition remembers an idle producer.
     pub producer_expiration_ms: i64,
+    /// Memory for what is read once and needed twice: nothing else is there yet.
+    pub memory_bytes: u64,
 }
 
 /// What the shards start from.
@@ -128,6 +132,7 @@ pub async fn recover(
             .as_ref()
             .map_or(JournalSequence(0), |manifest| manifest.highest_sequence),
         batches_replayed: 0,
+        keep_bytes: request.memory_bytes,
     };
     let previous = manifest.as_ref().map_or(BootNumber(0), |manifest| manifest.boot);
     let mut rows = BTreeMap::new();
@@ -174,6 +179,8 @@ struct Recovery<'a> {
     highest_epoch: LeaderEpoch,
     highest_sequence: JournalSequence,
     batches_replayed: u64,
+    /// Bytes of rings that may still be kept in memory.
+    keep_bytes: u64,
 }
 
 impl Recovery<'_> {
@@ -245,7 +252,14 @@ impl Recovery<'_> {
             file_bytes: entry.file_bytes,
             holes_are_legitimate: manifest.holes_are_legitimate(&self.request.kernel_boot_id),
         };
-        let scan = replay::scan(&files, &expected, start).await?;
+        let scan = match start {
+            Some(start) => {
+                let keep_bytes = &mut self.keep_bytes;
+                forward::scan_forward(&files, &expected, start, keep_bytes, Probing::default())
+                    .await?
+            }
+            None => replay::scan(&files, &expected, None).await?,
+        };
         self.highest_sequence = self.highest_sequence.max(scan.highest_sequence);
         match scan.verdict {
             Verdict::Damaged { sequence, .. } if !self.accepts_all_loss() => {
@@ -369,14 +383,12 @@ impl Recovery<'_> {
                 Replayed::Batch { tp, .. } => *tp,
                 Replayed::Control(control) => control.tp(),
             };
-            let Some(topic) = self.request.catalog.topic_by_id(tp.topic).cloned() else {
-                continue;
-            };
+            let Some(topic) = self.request.catalog.topic_by_id(tp.topic) else { continue };
             if matches!(entry, Replayed::Control(ControlEntry::PartitionDropped { .. })) {
                 continue;
             }
             if !self.partitions.contains_key(&tp) {
-                self.open_partition(&topic, tp, None, None, Offset(0)).await?;
+                self.open_partition(topic, tp, None, None, Offset(0)).await?;
             }
             let partition = self.partitions.get_mut(&tp).expect("invariant: opened above");
             if let Replayed::Batch { .. } = &entry {
@@ -386,7 +398,7 @@ impl Recovery<'_> {
                 .apply(self.disk, &entry)
                 .await
                 .map_err(|error| disk_error(Path::new(&*topic.name), error))?;
-            for (epoch, _) in partition.epochs().entries() {
+            if let Some((epoch, _)) = partition.epochs().entries().last() {
                 self.highest_epoch = self.highest_epoch.max(*epoch);
             }
         }

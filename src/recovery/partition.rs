@@ -10,12 +10,11 @@ use std::rc::Rc;
 
 use crate::batch::BatchHeader;
 use crate::ids::{Offset, PartitionIndex, TopicId};
-use crate::io::{Disk, File, OpenMode};
+use crate::io::{Disk, OpenMode};
 use crate::journal::image::{OfflineRow, PartitionRow};
 use crate::journal::manifest;
 use crate::journal::replay::Replayed;
 use crate::journal::stranded::{self, StrandedEntry, StrandedReader};
-use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
 use crate::log::aborted::AbortedIndex;
 use crate::log::epochs::EpochHistory;
 use crate::log::layout::{self, SegmentFile};
@@ -24,6 +23,7 @@ use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
 use crate::shard::RecoveredPartition;
 use crate::tools::batches::{Batches, Piece};
 
+use super::builder::{Builder, write_file};
 use super::directories::PartitionFiles;
 
 /// What recovery of a partition follows.
@@ -518,10 +518,7 @@ impl PartitionRecovery {
         }
         let builder = self.builder.as_mut().expect("invariant: made above");
         builder.active.place(&placed, &rules);
-        builder.pending.extend_from_slice(bytes);
-        if builder.pending.len() >= SEGMENT_WRITE_BYTES_MAX {
-            builder.write(disk).await?;
-        }
+        builder.write(disk, bytes).await?;
         self.epochs.start(header.leader_epoch, header.base_offset);
         if let Some(ended) = self.producers.replay(header, bytes, append_ms) {
             builder.active.note_aborted(ended.aborted());
@@ -601,87 +598,6 @@ impl PartitionRecovery {
     fn stranded_path(&self) -> PathBuf {
         self.rules.data_dir.join(manifest::stranded_path(self.row.tp))
     }
-}
-
-/// A segment that replayed batches go to.
-struct Builder {
-    directory: PathBuf,
-    file: Rc<dyn File>,
-    active: ActiveSegment,
-    pending: Vec<u8>,
-}
-
-impl Builder {
-    async fn create(
-        disk: &Rc<dyn Disk>,
-        directory: PathBuf,
-        active: ActiveSegment,
-    ) -> io::Result<Builder> {
-        let path = directory.join(SegmentFile::Log.name(active.base));
-        let file = open_new(disk, &path).await?;
-        Ok(Builder { directory, file, active, pending: Vec::new() })
-    }
-
-    async fn write(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let position = self.active.next_write_position();
-        let mut content = self.active.last_block.clone();
-        content.append(&mut self.pending);
-        write_aligned(disk, &self.file, position, &content).await?;
-        let last_block = content[content.len() / BLOCK_ALIGN * BLOCK_ALIGN..].to_vec();
-        self.active.written_to(position + content.len() as u64, last_block);
-        Ok(())
-    }
-
-    async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
-        self.write(disk).await?;
-        self.file.set_length(self.active.written_bytes).await?;
-        self.active.index.seal();
-        let files = [
-            (SegmentFile::Index, self.active.index.encode_offsets(0)),
-            (SegmentFile::TimeIndex, self.active.index.encode_times(0)),
-        ];
-        for (kind, content) in files {
-            let path = self.directory.join(kind.name(self.active.base));
-            write_file(disk, &path, &content).await?;
-        }
-        if !self.active.aborted.entries().is_empty() {
-            let path = self.directory.join(SegmentFile::TransactionIndex.name(self.active.base));
-            write_file(disk, &path, &self.active.aborted.encode()).await?;
-        }
-        Rc::clone(&self.file).close().await
-    }
-}
-
-async fn open_new(disk: &Rc<dyn Disk>, path: &std::path::Path) -> io::Result<Rc<dyn File>> {
-    let mode = OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
-    disk.open(path, mode).await
-}
-
-/// Writes a whole file; not synced.
-async fn write_file(disk: &Rc<dyn Disk>, path: &std::path::Path, content: &[u8]) -> io::Result<()> {
-    let file = open_new(disk, path).await?;
-    write_aligned(disk, &file, 0, content).await?;
-    file.set_length(content.len() as u64).await?;
-    file.close().await
-}
-
-async fn write_aligned(
-    disk: &Rc<dyn Disk>,
-    file: &Rc<dyn File>,
-    position: u64,
-    content: &[u8],
-) -> io::Result<()> {
-    let mut at = position;
-    for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
-        let mut buffer = disk.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
-        buffer[..piece.len()].copy_from_slice(piece);
-        file.write_at(Rc::new(buffer), at).await?;
-        at += piece.len() as u64;
-    }
-    Ok(())
 }
 
 /// Walks a segment's batches while they are whole, checked and consecutive; returns how many bytes

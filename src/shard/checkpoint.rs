@@ -100,7 +100,7 @@ async fn wait_until_due(shard: &Rc<Shard>, due: Monotonic) {
     let checkpoints = &shard.checkpoints;
     loop {
         let seen = checkpoints.request.generation();
-        let dirty = shard.partitions().iter().any(|partition| partition.dirty.get());
+        let dirty = shard.all_partitions().iter().any(|partition| partition.dirty.get());
         if checkpoints.requested.get() > checkpoints.finished.get()
             || (shard.runtime.now() >= due && dirty)
         {
@@ -152,19 +152,19 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let start = shard.journal.point();
     let placed_before = JournalSequence(start.sequence.0 - 1);
     // (2)
-    for partition in shard.partitions() {
+    for partition in shard.all_partitions().iter() {
         // An earlier checkpoint has left files as they are while they are written to.
         let is_open = partition.segments.borrow().active.is_some();
-        let unfinished = clean && (is_open || kafka_files::are_due(&partition));
+        let unfinished = clean && (is_open || kafka_files::are_due(partition));
         if unfinished || partition.dirty.get() || !partition.log.borrow().tail().is_empty() {
-            capture(shard, &partition, clean).await?;
+            capture(shard, partition, clean).await?;
         }
     }
     // (3)
     shard.space.sync(shard).await?;
     shard.journal.wait(placed_before).await.map_err(io::Error::other)?;
     // (4)
-    let partitions = shard.partitions();
+    let partitions = shard.all_partitions();
     let rows = partitions.iter().map(|partition| partition.row.borrow().clone());
     let rows = rows.filter(worth_a_row).collect();
     let start = Start { point: start, durable_through: shard.journal.durable_through() };
@@ -172,7 +172,7 @@ async fn take_alone(shard: &Rc<Shard>, clean: bool) -> io::Result<()> {
     let path = shard.context.data_dir.join(manifest::image_path(shard.context.boot, shard.id));
     let content = image.encode();
     write_behind::retry_when_full(shard, || shard.disk.replace(&path, &content)).await?;
-    for partition in &partitions {
+    for partition in partitions.iter() {
         let row = partition.row.borrow();
         partition.imaged_log_start.set(row.log_start);
         partition.imaged_base.set(row.segment_base);

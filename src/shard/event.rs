@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
+use smallvec::SmallVec;
 
 /// Something that happens again and again.
 #[derive(Default)]
@@ -33,7 +34,8 @@ impl Event {
             return;
         }
         // Those woken take their wakers away themselves, when they are polled or dropped.
-        let wakers: Vec<Waker> = self.wakers.borrow().iter().map(|(_, w)| w.clone()).collect();
+        let wakers: SmallVec<[Waker; 4]> =
+            self.wakers.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         for waker in wakers {
             waker.wake();
         }

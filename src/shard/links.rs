@@ -224,7 +224,7 @@ async fn perform(shard: &Rc<Shard>, operation: Operation) -> Reply {
             Reply::Transaction(Box::pin(transactions::perform(shard, &caller, request)).await)
         }
         Operation::LogSizes => Reply::LogSizes(
-            shard.partitions().iter().map(|partition| partition.log_size()).collect(),
+            shard.all_partitions().iter().map(|partition| partition.log_size()).collect(),
         ),
         Operation::IsSound => Reply::Done(shard.check_sound().is_ok()),
         Operation::Metrics => Reply::Metrics(Box::new(scrape::take(shard).await)),

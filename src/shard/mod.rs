@@ -30,10 +30,12 @@ pub mod partition;
 pub mod producer_ids;
 pub mod quota;
 pub mod read;
+pub mod read_ahead;
 pub mod read_cache;
 pub mod retention;
 pub mod rings;
 pub mod scrape;
+pub mod segment_read;
 pub mod segment_removal;
 pub mod segment_use;
 pub mod space;
@@ -80,6 +82,7 @@ use links::Links;
 use memory::Budget;
 use partition::{Availability, Partition};
 use producer_ids::ProducerIds;
+use read_ahead::Readers;
 use read_cache::ReadCache;
 use segment_removal::Removals;
 use space::SpaceWatch;
@@ -187,8 +190,10 @@ pub struct Shard {
     pub space: SpaceWatch,
     /// Open segment files.
     pub files: RefCell<OpenFiles>,
-    /// Chunks of segments in memory.
+    /// What was read from segments.
     pub cache: RefCell<ReadCache>,
+    /// Who reads them in order.
+    pub readers: RefCell<Readers>,
     /// Incremental fetch sessions.
     pub sessions: RefCell<SessionCache>,
     /// Messages to and from other shards.
@@ -215,6 +220,8 @@ pub struct Shard {
     pub connections: Connections,
     catalog: RefCell<Arc<Image>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>, foldhash::fast::RandomState>>,
+    /// The same in order, made when somebody asks after it has changed.
+    ordered: RefCell<Option<Rc<[Rc<Partition>]>>>,
     recovered: RefCell<HashMap<TopicPartition, RecoveredPartition, foldhash::fast::RandomState>>,
     stopping: Cell<bool>,
     failed: Cell<bool>,
@@ -265,6 +272,7 @@ impl Shard {
             space: parts.space,
             files: RefCell::default(),
             cache: RefCell::new(ReadCache::new(split.cache_bytes)),
+            readers: RefCell::new(Readers::new(split.cache_bytes)),
             sessions: RefCell::new(SessionCache::new(
                 usize::try_from(slots).unwrap_or(0),
                 split.connection_bytes / 4 / FETCH_SESSION_PARTITION_BYTES,
@@ -282,6 +290,7 @@ impl Shard {
             connections: Connections::default(),
             catalog: RefCell::new(Arc::clone(&parts.catalog)),
             partitions: RefCell::default(),
+            ordered: RefCell::default(),
             recovered: RefCell::new(recovered),
             stopping: Cell::new(false),
             failed: Cell::new(false),
@@ -318,7 +327,17 @@ impl Shard {
         let mut partitions = self.partitions.borrow_mut();
         let mut recovered = self.recovered.borrow_mut();
         let expiration_ms = i64::from(image.broker().producer_id_expiration_ms);
+        let before = self.catalog();
+        let is_first = partitions.is_empty();
+        let is_known = |topic: &Arc<Topic>| {
+            let known = before.topic_by_id(topic.id);
+            known.is_some_and(|known| Arc::ptr_eq(known, topic))
+                && i64::from(before.broker().producer_id_expiration_ms) == expiration_ms
+        };
         for topic in image.topics() {
+            if !is_first && is_known(topic) {
+                continue;
+            }
             for (index, _) in topic.preferred.iter().enumerate() {
                 let index = crate::ids::PartitionIndex(index as i32);
                 if topic.owner(index, self.context.shards) != Some(self.id) {
@@ -336,6 +355,7 @@ impl Shard {
                         let state = recovered.remove(&id);
                         let opened = self.open_partition(id, topic, state, expiration_ms);
                         partitions.insert(id, opened);
+                        self.ordered.replace(None);
                     }
                 }
             }
@@ -388,22 +408,34 @@ impl Shard {
     /// All partitions of this shard, ordered by id: what follows must not depend on hashing.
     #[must_use]
     pub fn partitions(&self) -> Vec<Rc<Partition>> {
-        let mut partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
-        partitions.sort_unstable_by_key(|partition| partition.id);
-        partitions
+        self.all_partitions().to_vec()
+    }
+
+    /// The same without a copy: for those that look at all of them again and again.
+    #[must_use]
+    pub fn all_partitions(&self) -> Rc<[Rc<Partition>]> {
+        let mut ordered = self.ordered.borrow_mut();
+        let made = ordered.get_or_insert_with(|| {
+            let mut partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
+            partitions.sort_unstable_by_key(|partition| partition.id);
+            partitions.into()
+        });
+        Rc::clone(made)
     }
 
     /// The partitions of one topic on this shard, ordered by index.
     #[must_use]
     pub fn partitions_of(&self, topic: TopicId) -> Vec<Rc<Partition>> {
-        let mut partitions = self.partitions();
-        partitions.retain(|partition| partition.id.topic == topic);
-        partitions
+        let partitions = self.all_partitions();
+        let first = partitions.partition_point(|partition| partition.id.topic < topic);
+        let of_topic = partitions[first..].iter();
+        of_topic.take_while(|partition| partition.id.topic == topic).cloned().collect()
     }
 
     /// Forgets a partition that was dropped.
     pub fn forget(&self, id: TopicPartition) {
         self.partitions.borrow_mut().remove(&id);
+        self.ordered.replace(None);
         self.files.borrow_mut().close_partition(id);
         self.cache.borrow_mut().forget(id);
         self.cleaner.forget(id);
@@ -545,7 +577,7 @@ impl Shard {
         self.stopping.set(true);
         self.space.stop_waiting();
         self.stop.notify();
-        for partition in self.partitions() {
+        for partition in self.all_partitions().iter() {
             partition.wake_waiters();
         }
     }

@@ -1,9 +1,8 @@
-//! Reading batches back: from the in-memory tail, or from segments through a chunk cache.
+//! Reading batches back: from the in-memory tail, or from segments.
 //!
-//! Owns the read cache and the walk over batch headers. Returns whole batches only, as slices of
-//! blocks or of cached chunks, never copies except where a batch crosses the last partial block.
-//! Must never read from disk at or above the active segment's last block boundary: those bytes
-//! are in memory.
+//! Owns the walk over batch headers. Returns whole batches only, as slices of blocks or of what
+//! was read, never copies except of the last partial block. Where the bytes of segments come from
+//! is `segment_read`'s business, and whom to read ahead of `read_ahead`'s.
 
 use std::io;
 use std::rc::Rc;
@@ -12,18 +11,17 @@ use bytes::Bytes;
 
 use super::message::{ReadOutcome, ReadPart, ReadParts};
 use super::partition::{Availability, Partition};
+use super::segment_read::{self, Held};
 use super::{Shard, offsets, write_behind};
 use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::error_code::ErrorCode;
 use crate::ids::{LeaderEpoch, Offset, ProducerId};
-use crate::io::OpenMode;
-use crate::limits::{BLOCK_ALIGN, READ_AHEAD_CHUNKS, READ_CHUNK_BYTES};
+use crate::limits::{BLOCK_ALIGN, READ_BYTES_MAX};
 use crate::log::Log;
 use crate::log::aborted::{AbortedIndex, AbortedSearch, AbortedTransaction};
 use crate::log::index::SegmentIndex;
 use crate::log::layout::SegmentFile;
 use crate::log::transactions::EndedTransaction;
-use crate::metrics::stages::Stage;
 use crate::wire::gather::DivergingEpoch;
 
 /// What a read may return.
@@ -86,22 +84,35 @@ pub async fn read(
     }
     let written_end = partition.log.borrow().written_end();
     let cold = ReadBounds { bound: bounds.bound.min(written_end), ..*bounds };
+    let mut ahead = shard.readers.borrow_mut().begins((partition.id, cold.offset));
     let mut walk = Walk::start(partition, cold.offset);
+    let found_place = walk.find_place(shard, partition, cold.bytes_max).await?;
+    if let (Some(at), Some(ahead)) = (found_place, &mut ahead) {
+        segment_read::read_ahead(shard, partition, ahead, at);
+    }
     let mut read = ReadBatches::default();
     while let Some(batch) = walk.next(shard, partition).await? {
         if batch.header.last_offset() < cold.offset {
             continue;
         }
+        if read.bytes == 0 {
+            walk.plan(partition, &batch, cold.bytes_max);
+        }
         if batch.header.last_offset() >= cold.bound || !room_for(&read, batch.bytes, &cold) {
             break;
         }
-        let slices = walk.slices(shard, partition, &batch).await?;
+        for slice in walk.slices(shard, partition, &batch).await? {
+            walk.held.append(&mut read.slices, slice);
+        }
         read.bytes += batch.bytes;
         read.end = batch.header.next_offset();
-        read.slices.extend(slices);
         if read.bytes >= cold.bytes_max {
             break;
         }
+    }
+    if read.bytes > 0 {
+        let ended = (partition.id, read.end);
+        shard.readers.borrow_mut().ended(ended, read.bytes, ahead);
     }
     Ok(read)
 }
@@ -283,6 +294,12 @@ pub struct Walk {
     position: u64,
     started: bool,
     offset: Offset,
+    /// Position up to which it is going to ask for everything, as far as is known: that comes with
+    /// one read.
+    through: u64,
+    /// How much further that is set when it asks for more: it may be a long walk.
+    step: u64,
+    held: Held,
 }
 
 impl Walk {
@@ -290,13 +307,47 @@ impl Walk {
     #[must_use]
     pub fn start(partition: &Partition, offset: Offset) -> Walk {
         let base = partition.segments.borrow().holding(offset);
-        Walk { base, position: 0, started: false, offset }
+        let walk = Walk::at(Offset(0), 0);
+        Walk { base, started: false, offset, ..walk }
     }
 
     /// A walk over one segment from `position` on and those after it.
     #[must_use]
     pub fn at(base: Offset, position: u64) -> Walk {
-        Walk { base: Some(base), position, started: true, offset: base }
+        let held = Held::default();
+        Walk { base: Some(base), position, started: true, offset: base, through: 0, step: 0, held }
+    }
+
+    /// It is going to take about so many bytes from this batch on.
+    fn plan(&mut self, partition: &Partition, first: &FoundBatch, bytes: usize) {
+        let segments = partition.segments.borrow();
+        let end = match &segments.active {
+            Some(active) if active.base == first.base => {
+                Some(active.index.end_of_read(first.position, bytes as u64))
+            }
+            _ => {
+                let sealed = segments.sealed.get(&first.base);
+                let index = sealed.and_then(|sealed| sealed.index.as_ref());
+                index.map(|index| index.end_of_read(first.position, bytes as u64))
+            }
+        };
+        // The header of the batch after the last one is looked at.
+        self.through = self.through.max(end.map_or(0, |end| end + HEADER_BYTES as u64));
+    }
+
+    /// Goes to where the walk begins. An index names a batch by its last offset: the one that is
+    /// found there is most often not the one that is wanted, and if it is large not worth reading.
+    async fn find_place(
+        &mut self,
+        shard: &Rc<Shard>,
+        partition: &Rc<Partition>,
+        bytes: usize,
+    ) -> io::Result<Option<(Offset, u64)>> {
+        let Some(base) = self.base else { return Ok(None) };
+        self.started = true;
+        (self.position, self.through) =
+            place_of(shard, partition, base, self.offset, bytes as u64).await?;
+        Ok(Some((base, self.position)))
     }
 
     /// The next batch that is written.
@@ -311,21 +362,18 @@ impl Walk {
         loop {
             let Some(base) = self.base else { return Ok(None) };
             if !self.started {
-                self.started = true;
-                self.position = start_position(shard, partition, base, self.offset).await?;
+                self.find_place(shard, partition, 0).await?;
             }
             let readable = partition.segments.borrow().readable_bytes(base).unwrap_or(0);
             if self.position + HEADER_BYTES as u64 > readable {
-                self.base = partition.segments.borrow().following(base);
-                self.position = 0;
+                self.go_to_following(partition, base);
                 continue;
             }
-            let slices = match read_range(shard, partition, base, self.position, HEADER_BYTES).await
+            let slices = match self.read(shard, partition, base, self.position, HEADER_BYTES).await
             {
                 // It went, with all before it, while its file was opened.
                 Err(error) if is_gone(partition, base, &error) => {
-                    self.base = partition.segments.borrow().following(base);
-                    self.position = 0;
+                    self.go_to_following(partition, base);
                     continue;
                 }
                 slices => slices?,
@@ -344,33 +392,61 @@ impl Walk {
         }
     }
 
+    fn go_to_following(&mut self, partition: &Partition, base: Offset) {
+        self.base = partition.segments.borrow().following(base);
+        (self.position, self.through) = (0, 0);
+    }
+
     /// The bytes of a batch that [`Walk::next`] found.
     ///
     /// # Errors
     /// What the disk says.
     pub async fn slices(
-        &self,
+        &mut self,
         shard: &Rc<Shard>,
         partition: &Rc<Partition>,
         batch: &FoundBatch,
     ) -> io::Result<Vec<Bytes>> {
-        read_range(shard, partition, batch.base, batch.position, batch.bytes).await
+        self.read(shard, partition, batch.base, batch.position, batch.bytes).await
+    }
+
+    async fn read(
+        &mut self,
+        shard: &Rc<Shard>,
+        partition: &Rc<Partition>,
+        base: Offset,
+        position: u64,
+        bytes: usize,
+    ) -> io::Result<Vec<Bytes>> {
+        let range = position..position + bytes as u64;
+        if range.end > self.through {
+            self.through = range.end + self.step;
+            self.step = (2 * self.step).clamp(BLOCK_ALIGN as u64, READ_BYTES_MAX as u64);
+        }
+        segment_read::read_range(shard, partition, base, range, self.through, &mut self.held).await
     }
 }
 
-/// File position at or before the batch with `offset`.
-async fn start_position(
+/// File position at or before the batch with `offset`, and up to where about so many bytes go if
+/// that batch is likely to be near.
+async fn place_of(
     shard: &Rc<Shard>,
     partition: &Rc<Partition>,
     base: Offset,
     offset: Offset,
-) -> io::Result<u64> {
+    bytes: u64,
+) -> io::Result<(u64, u64)> {
+    let place = |index: &SegmentIndex| {
+        let position = index.position_of(offset);
+        let is_near = index.is_dense_at(position);
+        (position, if is_near { index.end_of_read(position, bytes) } else { 0 })
+    };
     if let Some(active) = &partition.segments.borrow().active
         && active.base == base
     {
-        return Ok(active.index.position_of(offset));
+        return Ok(place(&active.index));
     }
-    Ok(sealed_index(shard, partition, base).await?.position_of(offset))
+    Ok(place(&*sealed_index(shard, partition, base).await?))
 }
 
 /// The indexes of a sealed segment; loaded when nobody asked before.
@@ -433,101 +509,6 @@ async fn sealed_aborted(
     Ok(aborted)
 }
 
-/// Bytes `[position, position + length)` of a segment, which must be written.
-async fn read_range(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    base: Offset,
-    position: u64,
-    length: usize,
-) -> io::Result<Vec<Bytes>> {
-    let mut slices = Vec::new();
-    let mut at = position;
-    let end = position + length as u64;
-    while at < end {
-        let (on_disk, last_block) = disk_end(partition, base);
-        if at >= on_disk {
-            let from = usize::try_from(at - on_disk).unwrap_or(usize::MAX);
-            let to = usize::try_from(end - on_disk).unwrap_or(usize::MAX);
-            let rest = last_block
-                .get(from..to)
-                .ok_or_else(|| bad_segment(partition, base, at, "bytes are missing"))?;
-            slices.push(Bytes::copy_from_slice(rest));
-            break;
-        }
-        let chunk = at / READ_CHUNK_BYTES;
-        let bytes = read_chunk(shard, partition, base, chunk, on_disk).await?;
-        let chunk_start = chunk * READ_CHUNK_BYTES;
-        let from = (at - chunk_start) as usize;
-        let to = (end.min(on_disk) - chunk_start).min(READ_CHUNK_BYTES) as usize;
-        if to > bytes.len() || from >= to {
-            return Err(bad_segment(partition, base, at, "the file is too short"));
-        }
-        slices.push(bytes.slice(from..to));
-        at = chunk_start + to as u64;
-    }
-    Ok(slices)
-}
-
-/// Up to where a segment is read from disk, and the bytes after that.
-fn disk_end(partition: &Partition, base: Offset) -> (u64, Vec<u8>) {
-    let segments = partition.segments.borrow();
-    match &segments.active {
-        Some(active) if active.base == base => {
-            (active.next_write_position(), active.last_block.clone())
-        }
-        _ => (segments.readable_bytes(base).unwrap_or(0), Vec::new()),
-    }
-}
-
-async fn read_chunk(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    base: Offset,
-    chunk: u64,
-    on_disk: u64,
-) -> io::Result<Bytes> {
-    let key = (partition.id, base, chunk);
-    if let Some(bytes) = shard.cache.borrow_mut().get(&key) {
-        let start = chunk * READ_CHUNK_BYTES;
-        if bytes.len() as u64 >= (on_disk - start).min(READ_CHUNK_BYTES) {
-            return Ok(bytes);
-        }
-    }
-    let file = open_for_reading(shard, partition, base).await?;
-    let start = chunk * READ_CHUNK_BYTES;
-    // Read ahead as far as the cache has a use for it.
-    let ahead =
-        READ_AHEAD_CHUNKS.min(shard.cache.borrow().run_bytes_max() as u64 / READ_CHUNK_BYTES);
-    let wanted = (on_disk - start).min(ahead.max(1) * READ_CHUNK_BYTES);
-    let length = wanted.next_multiple_of(BLOCK_ALIGN as u64) as usize;
-    let bytes = shard.spend(Stage::Device, file.read_at(start, length)).await?;
-    let bytes = bytes.slice(..bytes.len().min(wanted as usize));
-    if partition.segments.borrow().readable_bytes(base).is_none() {
-        // The segment went while it was read: nobody asks for it again.
-        return Ok(bytes.slice(..bytes.len().min(READ_CHUNK_BYTES as usize)));
-    }
-    shard.cache.borrow_mut().put_run(partition.id, base, chunk, &bytes);
-    Ok(bytes.slice(..bytes.len().min(READ_CHUNK_BYTES as usize)))
-}
-
-async fn open_for_reading(
-    shard: &Rc<Shard>,
-    partition: &Rc<Partition>,
-    base: Offset,
-) -> io::Result<Rc<dyn crate::io::File>> {
-    if let Some(file) = shard.files.borrow_mut().get(partition.id, base) {
-        return Ok(file);
-    }
-    let path = write_behind::segment_path(shard, partition, SegmentFile::Log, base);
-    // The handle is shared with the writer, so it is opened for writing too.
-    let file = shard.disk.open(&path, OpenMode { write: true, ..OpenMode::default() }).await?;
-    if partition.segments.borrow().readable_bytes(base).is_some() {
-        shard.files.borrow_mut().put(partition.id, base, Rc::clone(&file));
-    }
-    Ok(file)
-}
-
 /// Whether the segment is no longer part of the log, which would explain that it is not found.
 fn is_gone(partition: &Partition, base: Offset, error: &io::Error) -> bool {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
@@ -546,7 +527,13 @@ fn contiguous(slices: &[Bytes], length: usize) -> Bytes {
     }
 }
 
-fn bad_segment(partition: &Partition, base: Offset, position: u64, what: &str) -> io::Error {
+/// A segment does not hold what it should.
+pub(super) fn bad_segment(
+    partition: &Partition,
+    base: Offset,
+    position: u64,
+    what: &str,
+) -> io::Error {
     let topic = partition.topic.borrow();
     io::Error::new(
         io::ErrorKind::InvalidData,

@@ -48,7 +48,7 @@ pub fn start(shard: &Rc<Shard>) {
 
 /// Looks at every partition once.
 pub async fn walk(shard: &Rc<Shard>) {
-    let partitions = shard.partitions();
+    let partitions = shard.all_partitions();
     for slice in partitions.chunks(RETENTION_SLICE) {
         let mut found = Vec::new();
         for partition in slice {

@@ -188,7 +188,7 @@ struct Sums {
 }
 
 async fn tell_partitions(shard: &Rc<Shard>, samples: &mut Samples, lag: &mut Lag) {
-    let partitions = shard.partitions();
+    let partitions = shard.all_partitions();
     let late_ms = i64::from(shard.context.config.transaction_max_timeout_ms) + LATE_MS;
     let late_before_ms = shard.runtime.wall_ms().saturating_sub(late_ms);
     let mut sums = Sums::default();

@@ -73,9 +73,9 @@ pub fn remove_below_start(shard: &Rc<Shard>, partition: &Rc<Partition>) {
     };
     let delay_ms = partition.topic.borrow().config.file_delete_delay_ms;
     let due = shard.runtime.now().plus_ms(u64::try_from(delay_ms).unwrap_or(0));
-    for TakenSegment { base, end, bytes } in taken {
+    for TakenSegment { base, end, .. } in taken {
         shard.files.borrow_mut().close(partition.id, base);
-        shard.cache.borrow_mut().forget_segment(partition.id, base, bytes);
+        shard.cache.borrow_mut().forget_segment(&(partition.id, base));
         shard.metrics.segments_deleted.add(1);
         shard.removals.add(due, Removal { partition: Rc::clone(partition), base, end });
     }

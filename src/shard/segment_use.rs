@@ -4,7 +4,7 @@
 //! it would be read at positions of the other. So whoever reads segments holds them shared, and
 //! whoever replaces some holds them alone for the moment in which names and the list of segments
 //! change. One who wants them alone comes before readers that come later: a reader must not ask
-//! twice.
+//! twice. For what it has others read it takes a second share along ([`SegmentUse::join`]).
 
 use std::cell::Cell;
 
@@ -38,6 +38,21 @@ impl SegmentUse {
         }
     }
 
+    /// A second share of one who has a share, given back with [`SegmentUse::leave`].
+    pub fn join(&self) {
+        assert!(self.readers.get() > 0, "who joins has a share");
+        self.readers.set(self.readers.get() + 1);
+    }
+
+    /// Gives a share back.
+    pub fn leave(&self) {
+        let readers = self.readers.get() - 1;
+        self.readers.set(readers);
+        if readers == 0 && self.alone.get() {
+            self.changed.notify();
+        }
+    }
+
     /// Waits until nobody reads them, and keeps others from it.
     pub async fn alone(&self) -> Alone<'_> {
         loop {
@@ -61,11 +76,7 @@ impl SegmentUse {
 
 impl Drop for Shared<'_> {
     fn drop(&mut self) {
-        let readers = self.0.readers.get() - 1;
-        self.0.readers.set(readers);
-        if readers == 0 && self.0.alone.get() {
-            self.0.changed.notify();
-        }
+        self.0.leave();
     }
 }
 
@@ -94,7 +105,10 @@ mod tests {
         assert!(alone.as_mut().poll(&mut context).is_pending());
         let mut second = pin!(segments.shared());
         assert!(second.as_mut().poll(&mut context).is_pending(), "one waits for them alone");
+        segments.join();
         drop(reader);
+        assert!(alone.as_mut().poll(&mut context).is_pending(), "something is read for it still");
+        segments.leave();
         let Poll::Ready(held) = alone.as_mut().poll(&mut context) else { panic!("none reads") };
         assert!(second.as_mut().poll(&mut context).is_pending());
         drop(held);

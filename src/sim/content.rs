@@ -60,8 +60,8 @@ impl Content {
     /// The bytes of `range`, shorter where the file ends.
     pub(super) fn read(&self, range: Range<u64>) -> Vec<u8> {
         let end = range.end.min(self.length);
-        let mut out = Vec::new();
         let mut at = range.start;
+        let mut out = Vec::with_capacity(end.saturating_sub(at) as usize);
         while at < end {
             let within = (at % PAGE_BYTES as u64) as usize;
             let step = ((PAGE_BYTES - within) as u64).min(end - at) as usize;

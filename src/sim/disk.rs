@@ -101,7 +101,7 @@ impl SimDisk {
     pub fn crash(&self) -> SimDisk {
         let state = self.shared.state.borrow_mut().take();
         let mut state = state.expect("invariant: a disk crashes once");
-        let medium = state.medium.crash(&mut state.random);
+        let medium = state.medium.after_crash(&mut state.random);
         self.shared.core.note("disk crash", medium.used_bytes(), 0);
         let random = state.random.fork();
         SimDisk::assemble(Rc::clone(&self.shared.core), medium, state.faults, random)

@@ -432,7 +432,12 @@ impl Medium {
     /// What the medium holds after a crash now: one of the many states allowed, as `random` says.
     #[must_use]
     pub fn crash(&self, random: &mut Random) -> Medium {
-        let mut after = self.clone();
+        self.clone().after_crash(random)
+    }
+
+    /// The same, of a medium that nobody looks at any more.
+    pub(super) fn after_crash(self, random: &mut Random) -> Medium {
+        let mut after = self;
         let mut fates = Fates::draw(random);
         after.names.crash(&mut fates);
         for file in after.files.values_mut() {

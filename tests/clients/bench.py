@@ -4,6 +4,7 @@ Owns: command lines of the tools and where their output is kept. One `Bench` ser
 Must never: join a consumer group by itself, or let a tool run without a bound.
 """
 
+import contextlib
 import pathlib
 import time
 
@@ -31,6 +32,18 @@ class Bench:
         """The same tools against another broker."""
         shared = (self.quick, self.new_peer, self.java_clients)
         return Bench(self.name, peer, self.scratch, *shared)
+
+    @contextlib.contextmanager
+    def own_broker(self, properties=None):
+        """The same tools with a broker of their own, which may be killed, and is found again after
+        a restart. What comes with it ends before it; then it has to stop cleanly."""
+        peer = self.new_peer(properties, fixed_ports=True)
+        peer.start()
+        try:
+            yield self.on(peer)
+            records.same("stop", "clean", True, peer.stop())
+        finally:
+            peer.stop()
 
     def topic(self, name, partitions=3, **configs):
         """Creates a topic with Kafka's Admin client and returns its name."""

@@ -83,6 +83,11 @@ class Part:
         ns = time.monotonic_ns()
         return [{"event": "killed", "ns": ns, "member": member} for member in self.members]
 
+    def kill_if_alive(self):
+        """SIGKILL, if it has not ended by itself."""
+        self.child.kill()
+        self.child.wait()
+
     def errors(self):
         """The end of its standard error."""
         return self.path.with_suffix(".err").read_text(errors="replace").strip()[-300:]

@@ -43,25 +43,19 @@ def run(bench, clients):
     """One life for each of some clients, by name, on a broker of their own: it is killed."""
     for client in clients.values():
         client.command()  # Installed before anything is started.
-    peer = bench.new_peer(PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        texts = [Life(bench.on(peer), name, client).live() for name, client in clients.items()]
-        same("stop", "clean", True, peer.stop())
-        return "; ".join(texts)
-    finally:
-        peer.stop()
+    with bench.own_broker(PROPERTIES) as own:
+        return "; ".join(Life(own, name, client).live() for name, client in clients.items())
 
 
 class Shop:
     """The orders of one program, and the bills that there have to be."""
 
-    def __init__(self, bench, name):
+    def __init__(self, bench, name, **output_configs):
         self.bench = bench
         self.name = f"{bench.name}-{name}"
         self.random = random.Random(f"{SEED} {self.name}")
         self.input = bench.topic(f"{name}-input", PARTITIONS)
-        self.output = bench.topic(f"{name}-output", PARTITIONS)
+        self.output = bench.topic(f"{name}-output", PARTITIONS, **output_configs)
         self.sent = []
         self.given = 0
 
@@ -128,9 +122,11 @@ class Shop:
 class Life:
     """The processors of one client, from the first order to the last."""
 
-    def __init__(self, bench, name, client):
+    give_ups_max = 8
+
+    def __init__(self, bench, name, client, **output_configs):
         self.bench, self.name, self.client = bench, name, client
-        self.shop = Shop(bench, name)
+        self.shop = Shop(bench, name, **output_configs)
         self.parts, self.alive, self.counts = [], {}, {"killed": 0, "given up": 0, "fenced": 0}
 
     def live(self):
@@ -154,32 +150,45 @@ class Life:
             return self.check()
         finally:
             for part in self.parts:
-                part.child.kill()
-                part.child.wait()
+                part.kill_if_alive()
 
     def disturbances(self):
-        """In a fixed order: the next names what the last has left."""
+        """In a fixed order: the next names what the last has left. The broker is killed but for
+        Apache Kafka 4.3.1 with one: started anew it skips markers of partitions that nobody leads
+        yet ("likely deleted already", it logs), of `__consumer_offsets` too, and completes the
+        transaction without them. The group then reads what was committed a second time."""
+        kills_broker = self.bench.peer.name == "ringlog"
         yield lambda: self.kill_and_start("p0")
-        yield self.kill_broker
+        if kills_broker:
+            yield self.kill_broker
         if not self.bench.quick:
             yield lambda: self.leave_and_join("p1", "p3")
             yield lambda: self.kill_and_start("p2")
-            yield self.kill_broker
+            if kills_broker:
+                yield self.kill_broker
         yield lambda: self.replace_stopped("p0")
 
     def start(self, identity):
         """A process; its name tells its lives apart, its transactional id stays."""
-        argv, environment = self.client.command()
+        argv, environment = self.command(identity)
         name = f"{self.group}-{identity}-{len(self.parts)}"
         settings = {**SETTINGS, **dict(self.client.settings)}
         settings["group.id"] = self.group
-        settings["transactional.id"] = f"{self.group}-{identity}"
+        settings["transactional.id"] = self.transactional_id(identity)
         settings["transaction.timeout.ms"] = TIMEOUT_MS[self.bench.peer.name]
         argv = [*argv, self.bench.peer.bootstrap, name, self.shop.input, self.shop.output]
         argv += [f"{key}={value}" for key, value in settings.items()]
         part = Part(name, (argv, environment), self.bench.scratch)
         self.parts.append(part)
         self.alive[identity] = part
+
+    def command(self, _identity):
+        """The start of its command line, and its environment."""
+        return self.client.command()
+
+    def transactional_id(self, identity):
+        """What follows a dot tells processes of one id apart."""
+        return f"{self.group}-{identity.split('.')[0]}"
 
     @property
     def group(self):
@@ -249,7 +258,7 @@ class Life:
             if part.child.poll() is None:
                 continue
             self.counts["given up"] += 1
-            if self.counts["given up"] > GIVE_UPS_MAX:
+            if self.counts["given up"] > self.give_ups_max:
                 raise Mismatch(f"{part.name} ended with {part.child.returncode}: {part.errors()}")
             self.start(identity)
 
@@ -323,7 +332,6 @@ PER_TRANSACTION = 40
 QUICK_ORDERS = 200
 ORDERS = 800
 BATCH = 10
-GIVE_UPS_MAX = 8
 PROGRESS_SECONDS = 60
 # Told in transactional_copier.py.
 TIMEOUT_MS = {"ringlog": 4_000, "kafka": 20_000}

@@ -3,7 +3,7 @@
 Owns: a cache directory outside the work tree with Apache Kafka's jars, Connect, MirrorMaker and
 Streams among them, Flink's with its Kafka connector, and spring-kafka (Maven), a Python environment
 for each of confluent-kafka, aiokafka and kafka-python (pip), kafkajs (npm), programs over franz-go,
-sarama and kafka-go (go) and kcat from the system's packages (apt).
+sarama and kafka-go (go), kcat and libfaketime from the system's packages (apt).
 Each install step runs once; a stamp file with the pinned versions says that it is complete.
 Must never: write into the repository, or pass over a failed install in silence.
 """
@@ -146,31 +146,33 @@ def node_with_kafkajs():
     return node, home
 
 
-def franz_program(source):
+def franz_program(*sources):
     """Builds a Go program over franz-go; the path of the binary."""
-    return go_program(source, "franz-go", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}")
+    return go_program("franz-go", f"github.com/twmb/franz-go@v{FRANZ_GO_VERSION}", *sources)
 
 
-def sarama_program(source):
+def sarama_program(*sources):
     """Builds a Go program over sarama; the path of the binary."""
-    return go_program(source, "sarama", f"github.com/IBM/sarama@v{SARAMA_VERSION}")
+    return go_program("sarama", f"github.com/IBM/sarama@v{SARAMA_VERSION}", *sources)
 
 
 def kafka_go_program(source):
     """Builds a Go program over kafka-go; the path of the binary."""
-    return go_program(source, "kafka-go", f"github.com/segmentio/kafka-go@v{KAFKA_GO_VERSION}")
+    return go_program("kafka-go", f"github.com/segmentio/kafka-go@v{KAFKA_GO_VERSION}", source)
 
 
 @one_at_a_time
-def go_program(source, name, module):
-    """Builds a Go program over a module; the path of the binary."""
-    stamp = f"{module} {source.stem} " + hashlib.sha256(source.read_bytes()).hexdigest()
+def go_program(name, module, source, *shared):
+    """Builds a Go program over a module, with files that it shares; the path of the binary."""
+    texts = b"".join(file.read_bytes() for file in (source, *shared))
+    stamp = f"{module} {source.stem} " + hashlib.sha256(texts).hexdigest()
     home = root() / f"{name}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
     if install_needed(home, stamp):
         go = need("go")
         # The newer tool chain that a module may ask for cannot be had everywhere.
         quiet = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
-        shutil.copy(source, home / "main.go")
+        for file in (source, *shared):
+            shutil.copy(file, home)
         step(go, ["mod", "init", "program"], cwd=home, env=quiet)
         step(go, ["get", module], cwd=home, env=quiet)
         step(go, ["build", "-o", source.stem, "."], cwd=home, env=quiet)
@@ -182,11 +184,32 @@ def go_program(source, name, module):
 def kcat():
     """Installs kcat from the system's packages if it is missing; its path."""
     if shutil.which("kcat") is None:
-        apt = need("apt-get")
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        step(apt, ["update", "-q"], env=quiet)
-        step(apt, ["install", "-y", "-q", "--no-install-recommends", "kcat"], env=quiet)
+        system_package("kcat")
     return need("kcat")
+
+
+@one_at_a_time
+def libfaketime():
+    """Installs a library that shifts a process's clock, if it is missing; its path."""
+    if not (found := faketime_libraries()):
+        system_package("libfaketime")
+        found = faketime_libraries()
+    if not found:
+        raise InstallFailed("libfaketime is not where the system's packages put it")
+    return found[0]
+
+
+def faketime_libraries():
+    """Of programs with threads."""
+    return sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+
+
+def system_package(name):
+    """From the distribution."""
+    apt = need("apt-get")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    step(apt, ["update", "-q"], env=quiet)
+    step(apt, ["install", "-y", "-q", "--no-install-recommends", name], env=quiet)
 
 
 class InstallFailed(Exception):

@@ -161,6 +161,8 @@ def decode(text):
 
 
 BASE_TIMESTAMP = 1_700_000_000_000
+# That is older than any retention: brokers do not look at it unless a program says so.
+NO_RETENTION = {"log.initial.task.delay.ms": "3600000"}
 LARGE_VALUE_BYTES = 700_000
 HEADERS = [
     [],

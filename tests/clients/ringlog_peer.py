@@ -21,8 +21,8 @@ class RinglogPeer:
         self.data_directory = self.directory / "data"
         self.command = [str(binary), "serve", "--data-dir", str(self.data_directory)]
         self.command += ["--listen", f"127.0.0.1:{port}"]
-        if shards is not None:
-            self.command += ["--shards", str(shards)]
+        # May be changed between two starts.
+        self.shards = shards
         if advertise is not None:
             self.command += ["--advertise", advertise]
         properties = dict(properties or {})
@@ -40,7 +40,9 @@ class RinglogPeer:
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "stdout.log"
         start = output.stat().st_size if output.exists() else 0
-        self.child = processes.start(self.command, output, self.directory / "stderr.log")
+        shards = [] if self.shards is None else ["--shards", str(self.shards)]
+        command = self.command + shards
+        self.child = processes.start(command, output, self.directory / "stderr.log")
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             ready = READY.search(output.read_bytes()[start:])

@@ -1,6 +1,6 @@
 //! The same requests to Ringlog and to a real Apache Kafka 4.3.1, and their answers side by side.
 //!
-//! Every served API in its lowest, first flexible and highest version, valid and invalid, against
+//! Every served API in every version, valid and invalid, against
 //! Ringlog as one broker of one shard and as `advertise = single` over two. Answers are decoded,
 //! stripped of what no two brokers share (ids, addresses, epochs, the clock), and compared field by
 //! field. Every difference that is left is a row of [`differences::EXPECTED`] with its reason: one
@@ -16,10 +16,11 @@ mod fields;
 mod peer;
 mod script;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use differences::EXPECTED;
 use peer::{Answers, Peer};
+use ringlog::wire::versions::SERVED;
 use support::broker::Broker;
 use support::kafka::{self, Kafka};
 
@@ -30,7 +31,9 @@ fn ringlog_answers_as_kafka_does() {
     }
     let kafka = Kafka::start();
     let delay = "group.initial.rebalance.delay.ms=0";
+    let transactions = "transaction.state.log.num.partitions=8";
     let common = ["--memory", "128MiB", "--set", "num.partitions=4", "--set", delay];
+    let common = [&common[..], &["--set", transactions]].concat();
     let one = Broker::start(&[&common[..], &["--shards", "1"]].concat());
     let many = Broker::start(&[&common[..], &["--advertise", "single", "--shards", "2"]].concat());
     let peers = [
@@ -38,10 +41,12 @@ fn ringlog_answers_as_kafka_does() {
         Peer::new("one shard", one.addresses()[0], 0),
         Peer::new("single", many.addresses()[0], 0),
     ];
-    let answers: Vec<Answers> = std::thread::scope(|scope| {
+    let told: Vec<(Answers, BTreeSet<(i16, i16)>)> = std::thread::scope(|scope| {
         let threads = peers.map(|peer| scope.spawn(|| script::run(peer)));
         threads.map(|thread| thread.join().expect("the script runs to its end")).into()
     });
+    assert_eq!(not_asked(&told[0].1), [""; 0], "every served version is compared");
+    let answers: Vec<Answers> = told.into_iter().map(|(answers, _)| answers).collect();
     let mut report = String::new();
     let mut used = vec![false; EXPECTED.len()];
     for (name, ringlog) in ["one shard", "single"].into_iter().zip(&answers[1..]) {
@@ -52,6 +57,16 @@ fn ringlog_answers_as_kafka_does() {
     }
     println!("{} requests, {} rows of expected differences", answers[0].len(), EXPECTED.len());
     assert!(report.is_empty(), "\n{report}");
+}
+
+/// Versions that are served and that the script does not ask for.
+fn not_asked(asked: &BTreeSet<(i16, i16)>) -> Vec<String> {
+    let served =
+        SERVED.iter().flat_map(|row| (row.min..=row.max).map(|version| (row.api, version)));
+    served
+        .filter(|(api, version)| !asked.contains(&(api.key(), *version)))
+        .map(|(api, version)| format!("{api:?} v{version}"))
+        .collect()
 }
 
 fn compare(name: &str, kafka: &Answers, ringlog: &Answers, used: &mut [bool], report: &mut String) {

@@ -1,6 +1,6 @@
 //! One side of the comparison: a connection that keeps what it is answered.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +14,7 @@ use kafka_protocol::protocol::Request;
 use uuid::Uuid;
 
 use crate::fields::{Fields, of_debug};
-use crate::support::client::{Client, decode_response, request_frame};
+use crate::support::client::{Client, decode_response, raw_request_frame, request_frame};
 use crate::support::requests;
 
 /// Every case with its answer, in order.
@@ -30,6 +30,8 @@ pub struct Peer {
     address: SocketAddr,
     client: Client,
     answers: Answers,
+    /// Key and version of every request whose answer is compared.
+    asked: BTreeSet<(i16, i16)>,
     /// What made the member ids of this side differ from the other's, in the order it came.
     uniques: Vec<String>,
 }
@@ -44,6 +46,7 @@ impl Peer {
             address,
             client,
             answers: Vec::new(),
+            asked: BTreeSet::new(),
             uniques: Vec::new(),
         }
     }
@@ -55,8 +58,8 @@ impl Peer {
         client
     }
 
-    pub fn into_answers(self) -> Answers {
-        self.answers
+    pub fn into_answers(self) -> (Answers, BTreeSet<(i16, i16)>) {
+        (self.answers, self.asked)
     }
 
     /// Sends a request and keeps the answer under `case`, with the version added.
@@ -64,6 +67,7 @@ impl Peer {
     where
         R::Response: Debug,
     {
+        self.asked.insert((R::KEY, version));
         let case = format!("{case} v{version}");
         let frame = request_frame(version, CORRELATION_ID, Some("differential"), request);
         let response = self.exchange(&frame).map(|answer| {
@@ -84,7 +88,7 @@ impl Peer {
         version: i16,
         request: &kafka_protocol::messages::FetchRequest,
     ) -> FetchResponse {
-        let mut response: FetchResponse = self.call(version, request);
+        let mut response: FetchResponse = self.call_to_keep(version, request);
         for partition in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
             partition.records = partition.records.take().map(|set| without_epochs(&set));
         }
@@ -108,6 +112,34 @@ impl Peer {
         self.client.call(version, request)
     }
 
+    /// Sends a request whose answer the script keeps after it has changed it.
+    pub fn call_to_keep<R: Request>(&mut self, version: i16, request: &R) -> R::Response {
+        self.asked.insert((R::KEY, version));
+        self.call(version, request)
+    }
+
+    /// Sends the body of a request in a version that the codec library lacks, with a flexible
+    /// header; the answer, read as of `codec_version`.
+    pub fn ask_body<R: Request>(
+        &mut self,
+        case: &str,
+        version: i16,
+        codec_version: i16,
+        body: &[u8],
+    ) -> R::Response
+    where
+        R::Response: Debug,
+    {
+        self.asked.insert((R::KEY, version));
+        let name = Some(&b"differential"[..]);
+        let frame = raw_request_frame(R::KEY, version, 2, CORRELATION_ID, name, body);
+        let answer = self.exchange(&frame).expect("an answer");
+        let response = decode_response::<R>(codec_version, CORRELATION_ID, answer)
+            .unwrap_or_else(|error| panic!("{}: {case}: {error}", self.name));
+        self.keep_answer(&format!("{case} v{version}"), &response);
+        response
+    }
+
     /// DescribeLogDirs, whose version 5 the codec library lacks: it is that of 4 with one byte more
     /// in each directory, which is kept as a case of its own.
     pub fn log_dirs(
@@ -116,8 +148,9 @@ impl Peer {
         request: &DescribeLogDirsRequest,
     ) -> DescribeLogDirsResponse {
         if version < 5 {
-            return self.call(version, request);
+            return self.call_to_keep(version, request);
         }
+        self.asked.insert((DescribeLogDirsRequest::KEY, version));
         let frame = request_frame(version, CORRELATION_ID, Some("differential"), request);
         let answer = self.exchange(&frame).expect("an answer").to_vec();
         // The one directory is last: the byte, then the tags of the directory and of the response.

@@ -13,6 +13,7 @@ mod calls;
 
 mod admin;
 mod codecs;
+mod cold_reads;
 mod compaction;
 mod configs;
 mod consumer_groups;

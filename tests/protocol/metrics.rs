@@ -25,7 +25,7 @@ use crate::transactions::{Id, begin, end, ended, init, producer};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A broker with a metrics endpoint, and settings of its own.
-fn start(mode: Mode, more: &[&str]) -> Cluster {
+pub fn start(mode: Mode, more: &[&str]) -> Cluster {
     let shards = mode.shards.to_string();
     let arguments = [
         &["--shards", &shards, "--advertise", mode.advertise, "--memory", "256MiB"][..],
@@ -71,16 +71,16 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// What one scrape told: values by name and labels.
-struct Scrape(BTreeMap<String, f64>);
+pub struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
-    fn of(cluster: &Cluster) -> Scrape {
+    pub fn of(cluster: &Cluster) -> Scrape {
         let (status, text) = get(endpoint(&cluster.broker), "/metrics");
         assert_eq!(status, 200);
         Scrape(values(&text))
     }
 
-    fn value(&self, sample: &str) -> f64 {
+    pub fn value(&self, sample: &str) -> f64 {
         *self.0.get(sample).unwrap_or_else(|| panic!("{sample} is not told: {:#?}", self.0))
     }
 

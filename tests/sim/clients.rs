@@ -395,6 +395,10 @@ impl Client {
                     Some(Err(error)) if error.code == ErrorCode::TopicAlreadyExists => None,
                     other => return Err(format!("creating {name}: {other:?}")),
                 };
+                let id = created.map(|(id, _)| oracle::partition(id, 0));
+                if let Some(home) = id.and_then(|tp| front.owner(tp)) {
+                    self.oracle.borrow_mut().at_home(&name, home);
+                }
                 self.oracle.borrow_mut().created(&name, created);
                 Ok(())
             }

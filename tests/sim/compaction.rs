@@ -7,7 +7,7 @@
 //! by a newer one, no key has lost its value or got one back.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,9 +22,10 @@ use ringlog::ids::{Offset, ShardId, TopicPartition};
 use ringlog::metadata::topics::CreateTopic;
 use ringlog::shard::message::{AppendPart, CatalogChange, CatalogOutcome, Operation, Reply};
 use ringlog::shard::{Shard, checkpoint};
-use ringlog::sim::{FaultRule, Operation as DiskOperation, Random};
+use ringlog::sim::Random;
 
 use crate::batches::rules;
+use crate::internal::plan_cleaner_fault;
 use crate::machine::Cluster;
 use crate::scenario::{Machine, say};
 use crate::{Tally, oracle, run_seeds};
@@ -32,15 +33,16 @@ use crate::{Tally, oracle, run_seeds};
 #[test]
 fn compacted_topics_keep_the_newest_value_of_every_key() {
     let counts = run_seeds("compacted_topics_keep_the_newest_value_of_every_key", SEEDS, |seed| {
-        life(seed, false)
+        life::<Known>(seed, false)
     });
     assert!(counts.passes > 0 && counts.crashes > 0, "{counts:?}");
 }
 
 #[test]
 fn compacted_topics_survive_a_failing_disk() {
-    let counts =
-        run_seeds("compacted_topics_survive_a_failing_disk", SEEDS, |seed| life(seed, true));
+    let counts = run_seeds("compacted_topics_survive_a_failing_disk", SEEDS, |seed| {
+        life::<Known>(seed, true)
+    });
     assert!(counts.passes > 0 && counts.faulty_boots > 0, "{counts:?}");
 }
 
@@ -63,7 +65,7 @@ pub type Record = (u8, Option<u64>);
 #[derive(Default)]
 struct Known {
     /// Everything that was ever sent.
-    sent: Vec<Record>,
+    sent: BTreeSet<Record>,
     /// What was acknowledged, by offset.
     acked: BTreeMap<Offset, Record>,
     next_value: u64,
@@ -101,27 +103,109 @@ impl Known {
     }
 }
 
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
+impl Kind for Known {
+    fn start(machine: &mut Machine, place: &Place<Known>, may_fail: &Rc<Cell<bool>>) {
+        for _ in 0..1 + machine.random.below(3) {
+            let (may_fail, random) = (Rc::clone(may_fail), machine.random.fork());
+            let client = Client { place: place.clone(), may_fail, random };
+            place.cluster.shards[0].runtime.spawn(Box::pin(client.run()));
+        }
+    }
+
+    fn check(machine: &Machine, place: &Place<Known>) -> Result<(), String> {
+        let read = machine.world.run_until(read_all(&place.cluster, place.tp));
+        let log = read.map_err(|stalled| stalled.to_string())??;
+        place.known.borrow().check(&log)
+    }
+
+    /// Writes until everything from before is below an active segment, and waits until passes have
+    /// left at most one record of each key there.
+    async fn settle(place: &Place<Known>, random: Random) -> Result<(), String> {
+        let mut client = Client { place: place.clone(), may_fail: Rc::default(), random };
+        let Place { cluster, tp, .. } = place;
+        let owner = cluster.shards[0].owner(*tp).ok_or("nobody owns it")?;
+        let shard = &cluster.shards[usize::from(owner.0)];
+        let partition = shard.partition(*tp).ok_or("it is gone")?;
+        for _ in 0..100 {
+            for _ in 0..10 {
+                client.produce().await?;
+            }
+            checkpoint::take(shard, false).await.map_err(|error| error.to_string())?;
+            let due = shard.runtime.now().plus_ms(100);
+            shard.runtime.sleep_until(due).await;
+            let segments = partition.segments.borrow().bases().count();
+            if segments <= SETTLED_SEGMENTS && shard.cleaner.cleaned_end(*tp).is_some() {
+                return Ok(());
+            }
+        }
+        let segments: Vec<Offset> = partition.segments.borrow().bases().collect();
+        Err(format!("the log does not get shorter: {segments:?}"))
+    }
+
+    fn violation(&self) -> Option<String> {
+        self.violation.clone()
+    }
+
+    fn acked(&self) -> u64 {
+        self.acked.len() as u64
+    }
+}
+
+/// What the clients of one kind of lives do and know.
+pub trait Kind: Default + 'static {
+    /// Has clients at work.
+    fn start(machine: &mut Machine, place: &Place<Self>, may_fail: &Rc<Cell<bool>>);
+
+    /// Checks what a boot has found.
+    fn check(machine: &Machine, place: &Place<Self>) -> Result<(), String>;
+
+    /// Goes on until what is there by now has been through a pass, and checks what that has left.
+    fn settle(place: &Place<Self>, random: Random) -> impl Future<Output = Result<(), String>>;
+
+    /// The first thing that went wrong.
+    fn violation(&self) -> Option<String>;
+
+    /// Records that the log holds, or held.
+    fn acked(&self) -> u64;
+}
+
+/// A compacted topic in one boot, with what is known of it.
+pub struct Place<K> {
+    pub cluster: Rc<Cluster>,
+    pub known: Rc<RefCell<K>>,
+    pub tp: TopicPartition,
+}
+
+impl<K> Clone for Place<K> {
+    fn clone(&self) -> Place<K> {
+        let (cluster, known) = (Rc::clone(&self.cluster), Rc::clone(&self.known));
+        Place { cluster, known, tp: self.tp }
+    }
+}
+
+/// One life.
+pub fn life<K: Kind>(seed: u64, with_faults: bool) -> Result<Counts, String> {
     let (mut machine, tp) = begin(seed)?;
     let mut counts = Counts::default();
-    let known = Rc::new(RefCell::new(Known::default()));
+    let known: Rc<RefCell<K>> = Rc::default();
     for _ in 0..2 + machine.random.below(4) {
-        round(&mut machine, &known, tp, with_faults, &mut counts)?;
+        let place = boot_and_check(&mut machine, &known, tp)?;
+        load_and_crash(&mut machine, &place, with_faults, &mut counts)?;
+        known.borrow().violation().map_or(Ok(()), Err)?;
     }
-    let cluster = boot_and_check(&mut machine, &known, tp)?;
-    // What no pass can get at is the last segment, which may be full, and what is not sealed.
-    let settled = settle(&cluster, &known, tp, machine.random.fork());
+    let place = boot_and_check(&mut machine, &known, tp)?;
+    let settled = K::settle(&place, machine.random.fork());
     machine.world.run_until(settled).map_err(|stalled| stalled.to_string())??;
-    counts.add(&of(&cluster));
-    stop(&mut machine, &cluster)?;
+    counts.add(&of(&place.cluster));
+    stop(&mut machine, &place.cluster)?;
     boot_and_check(&mut machine, &known, tp)?;
     counts.boots = machine.counts.boots;
-    counts.acked = known.borrow().acked.len() as u64;
+    counts.acked = known.borrow().acked();
     Ok(counts)
 }
 
 /// A machine whose cleaner never rests, with a compacted topic.
-pub fn begin(seed: u64) -> Result<(Machine, TopicPartition), String> {
+fn begin(seed: u64) -> Result<(Machine, TopicPartition), String> {
     let mut machine = Machine::new(seed);
     machine.settings = vec![
         ("log.cleaner.backoff.ms", "5".to_owned()),
@@ -135,7 +219,7 @@ pub fn begin(seed: u64) -> Result<(Machine, TopicPartition), String> {
 }
 
 /// Stops cleanly, which a crash then cannot harm.
-pub fn stop(machine: &mut Machine, cluster: &Cluster) -> Result<(), String> {
+fn stop(machine: &mut Machine, cluster: &Cluster) -> Result<(), String> {
     let stopped = machine.world.run_until(cluster.stop()).map_err(|stalled| stalled.to_string())?;
     stopped.map_err(|error| format!("no clean stop: {error}"))?;
     machine.crash();
@@ -143,7 +227,7 @@ pub fn stop(machine: &mut Machine, cluster: &Cluster) -> Result<(), String> {
 }
 
 /// What the cleaners of a boot have counted.
-pub fn of(cluster: &Cluster) -> Counts {
+fn of(cluster: &Cluster) -> Counts {
     let mut counts = Counts::default();
     for shard in &cluster.shards {
         counts.passes += shard.cleaner.metrics.passes.get();
@@ -152,46 +236,23 @@ pub fn of(cluster: &Cluster) -> Counts {
     counts
 }
 
-fn round(
+/// Has clients at work until the broker crashes, perhaps after a stop; with faults, the disk fails
+/// as often as not, which the clients are told.
+fn load_and_crash<K: Kind>(
     machine: &mut Machine,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
+    place: &Place<K>,
     with_faults: bool,
     counts: &mut Counts,
 ) -> Result<(), String> {
-    let cluster = boot_and_check(machine, known, tp)?;
-    load_and_crash(machine, &cluster, with_faults, counts, |machine, may_fail| {
-        for _ in 0..1 + machine.random.below(3) {
-            let client = Client {
-                cluster: Rc::clone(&cluster),
-                known: Rc::clone(known),
-                may_fail: Rc::clone(may_fail),
-                random: machine.random.fork(),
-                tp,
-            };
-            cluster.shards[0].runtime.spawn(Box::pin(client.run()));
-        }
-    })?;
-    known.borrow().violation.clone().map_or(Ok(()), Err)
-}
-
-/// Has these clients at work until the broker crashes, perhaps after a stop; with faults, the disk
-/// fails as often as not, which the clients are told.
-pub fn load_and_crash(
-    machine: &mut Machine,
-    cluster: &Rc<Cluster>,
-    with_faults: bool,
-    counts: &mut Counts,
-    clients: impl FnOnce(&mut Machine, &Rc<Cell<bool>>),
-) -> Result<(), String> {
+    let cluster = &place.cluster;
     let may_fail = Rc::new(Cell::new(false));
     if with_faults && machine.random.chance(3, 4) {
-        plan_fault(machine);
+        plan_cleaner_fault(machine);
         may_fail.set(true);
         counts.faulty_boots += 1;
     }
-    clients(machine, &may_fail);
-    let steps = 500 + machine.random.below(8_000);
+    K::start(machine, place, &may_fail);
+    let steps = 500 + machine.random.below(STEPS_MAX);
     machine.world.run_steps(steps);
     counts.add(&of(cluster));
     if machine.random.chance(1, 4) {
@@ -208,45 +269,19 @@ pub fn load_and_crash(
     Ok(())
 }
 
-/// An operation of the cleaner fails, now and then or always.
-fn plan_fault(machine: &mut Machine) {
-    let (operation, path) = [
-        (DiskOperation::Open, ".cleaned"),
-        (DiskOperation::Write, ".cleaned"),
-        (DiskOperation::SyncData, ".cleaned"),
-        (DiskOperation::SetLength, ".cleaned"),
-        (DiskOperation::WriteWhole, ".cleaned"),
-        (DiskOperation::Rename, ".cleaned"),
-        (DiskOperation::Rename, ".swap"),
-        (DiskOperation::Rename, ".log"),
-        (DiskOperation::SyncDirectory, "topics/"),
-        (DiskOperation::Read, ".log"),
-        (DiskOperation::Remove, ".deleted"),
-        (DiskOperation::WriteWhole, "cleaner-offset"),
-    ][machine.random.index(12)];
-    let times = [1, 3, u64::MAX][machine.random.index(3)];
-    let skip = machine.random.below(20);
-    let code = if machine.random.chance(1, 3) { libc::ENOSPC } else { libc::EIO };
-    say(|| format!("fault: {operation:?} of {path:?}, {times} times after {skip}, code {code}"));
-    let rule = FaultRule { operation, path_contains: path.to_owned(), skip, times, code };
-    machine.disk.plan(|plan| plan.rules.push(rule));
-}
-
 /// Boots, perhaps with crashes on the way, and checks what is there.
-fn boot_and_check(
+fn boot_and_check<K: Kind>(
     machine: &mut Machine,
-    known: &Rc<RefCell<Known>>,
+    known: &Rc<RefCell<K>>,
     tp: TopicPartition,
-) -> Result<Rc<Cluster>, String> {
-    let cluster = boot(machine)?;
-    let read = machine.world.run_until(read_all(&cluster, tp));
-    let log = read.map_err(|stalled| stalled.to_string())??;
-    known.borrow().check(&log)?;
-    Ok(cluster)
+) -> Result<Place<K>, String> {
+    let place = Place { cluster: boot(machine)?, known: Rc::clone(known), tp };
+    K::check(machine, &place)?;
+    Ok(place)
 }
 
 /// Boots, perhaps with crashes on the way.
-pub fn boot(machine: &mut Machine) -> Result<Rc<Cluster>, String> {
+fn boot(machine: &mut Machine) -> Result<Rc<Cluster>, String> {
     while machine.random.chance(1, 2) {
         let steps = machine.random.below(400);
         let config = machine.config();
@@ -313,40 +348,6 @@ pub fn take_records(
     Ok(())
 }
 
-/// Writes until everything from before is below an active segment, and waits until passes have
-/// left at most one record of each key there.
-async fn settle(
-    cluster: &Rc<Cluster>,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
-    random: Random,
-) -> Result<(), String> {
-    let mut client = Client {
-        cluster: Rc::clone(cluster),
-        known: Rc::clone(known),
-        may_fail: Rc::default(),
-        random,
-        tp,
-    };
-    let owner = cluster.shards[0].owner(tp).ok_or("nobody owns it")?;
-    let shard = &cluster.shards[usize::from(owner.0)];
-    let partition = shard.partition(tp).ok_or("it is gone")?;
-    for _ in 0..100 {
-        for _ in 0..10 {
-            client.produce().await?;
-        }
-        checkpoint::take(shard, false).await.map_err(|error| error.to_string())?;
-        let due = shard.runtime.now().plus_ms(100);
-        shard.runtime.sleep_until(due).await;
-        let segments = partition.segments.borrow().bases().count();
-        if segments <= SETTLED_SEGMENTS && shard.cleaner.cleaned_end(tp).is_some() {
-            return Ok(());
-        }
-    }
-    let segments: Vec<Offset> = partition.segments.borrow().bases().collect();
-    Err(format!("the log does not get shorter: {segments:?}"))
-}
-
 async fn create(cluster: &Rc<Cluster>, mut random: Random) -> Result<TopicPartition, String> {
     let configs = [
         ("cleanup.policy", "compact".to_owned()),
@@ -377,22 +378,20 @@ async fn create(cluster: &Rc<Cluster>, mut random: Random) -> Result<TopicPartit
 
 /// Writes one batch after the other.
 struct Client {
-    cluster: Rc<Cluster>,
-    known: Rc<RefCell<Known>>,
+    place: Place<Known>,
     may_fail: Rc<Cell<bool>>,
     random: Random,
-    tp: TopicPartition,
 }
 
 impl Client {
     async fn run(mut self) {
-        while !self.cluster.shards[0].is_stopping() {
+        while !self.place.cluster.shards[0].is_stopping() {
             if let Err(what) = self.produce().await {
-                self.known.borrow_mut().violation.get_or_insert(what);
+                self.place.known.borrow_mut().violation.get_or_insert(what);
                 return;
             }
             if self.random.chance(1, 3) {
-                let runtime = &self.cluster.shards[0].runtime;
+                let runtime = &self.place.cluster.shards[0].runtime;
                 let due = runtime.now().plus_ms(self.random.below(4));
                 runtime.sleep_until(due).await;
             }
@@ -400,17 +399,17 @@ impl Client {
     }
 
     async fn produce(&mut self) -> Result<(), String> {
-        let front = Rc::clone(&self.cluster.shards[0]);
-        let topic = front.catalog().topic_by_id(self.tp.topic).map(Arc::clone);
+        let front = Rc::clone(&self.place.cluster.shards[0]);
+        let topic = front.catalog().topic_by_id(self.place.tp.topic).map(Arc::clone);
         let topic = topic.ok_or("the topic is gone")?;
         let records = self.records();
         let batch = self.batch(&front, &topic.config, &records)?;
-        let owner = front.owner(self.tp).ok_or("nobody owns it")?;
-        let part = AppendPart { partition: self.tp, batch, guard: None };
+        let owner = front.owner(self.place.tp).ok_or("nobody owns it")?;
+        let part = AppendPart { partition: self.place.tp, batch, guard: None };
         match front.ask(owner, Operation::Append(vec![part])).await {
             Reply::Appended(outcomes) => match &outcomes[..] {
                 [Ok(appended)] => {
-                    let mut known = self.known.borrow_mut();
+                    let mut known = self.place.known.borrow_mut();
                     for (place, record) in records.into_iter().enumerate() {
                         known.acked.insert(appended.base_offset.plus(place as i64), record);
                     }
@@ -425,7 +424,7 @@ impl Client {
 
     fn records(&mut self) -> Vec<Record> {
         let count = 1 + self.random.below(6);
-        let mut known = self.known.borrow_mut();
+        let mut known = self.place.known.borrow_mut();
         let mut records = Vec::new();
         for _ in 0..count {
             let key = self.random.below(u64::from(KEYS)) as u8;
@@ -433,7 +432,7 @@ impl Client {
             let value = known.next_value;
             records.push((key, (!self.random.chance(1, 5)).then_some(value)));
         }
-        known.sent.extend_from_slice(&records);
+        known.sent.extend(&records);
         records
     }
 
@@ -470,6 +469,9 @@ pub fn valid(
     valid.map_err(|refusal| format!("{refusal:?}"))
 }
 
+/// Steps of a boot before it crashes, and some.
+const STEPS_MAX: u64 = 6_000;
+
 /// Keys that clients write.
 pub const KEYS: u8 = 12;
 
@@ -481,4 +483,4 @@ const SETTLED_SEGMENTS: usize = 6;
 pub const READ_BYTES: usize = 300 * 1024;
 
 /// Seeds of each kind when nothing else is asked for.
-pub const SEEDS: u64 = 10;
+pub const SEEDS: u64 = 18;

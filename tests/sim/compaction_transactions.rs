@@ -26,24 +26,22 @@ use ringlog::shard::partition::Partition;
 use ringlog::shard::{Shard, checkpoint};
 use ringlog::sim::Random;
 
-use crate::compaction::{
-    Counts, KEYS, READ_BYTES, Record, SEEDS, begin, boot, load_and_crash, of, stop, take_records,
-    valid,
-};
+use crate::compaction::{KEYS, Kind, Place, READ_BYTES, Record, SEEDS, life, take_records, valid};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-use crate::{Tally, oracle, run_seeds};
+use crate::{oracle, run_seeds};
 
 #[test]
 fn compaction_keeps_what_was_committed() {
-    let counts = run_seeds("compaction_keeps_what_was_committed", SEEDS, |seed| life(seed, false));
+    let counts =
+        run_seeds("compaction_keeps_what_was_committed", SEEDS, |seed| life::<Known>(seed, false));
     assert!(counts.passes > 0 && counts.crashes > 0, "{counts:?}");
 }
 
 #[test]
 fn compaction_keeps_what_was_committed_on_a_failing_disk() {
     let name = "compaction_keeps_what_was_committed_on_a_failing_disk";
-    let counts = run_seeds(name, SEEDS, |seed| life(seed, true));
+    let counts = run_seeds(name, SEEDS, |seed| life::<Known>(seed, true));
     assert!(counts.passes > 0 && counts.faulty_boots > 0, "{counts:?}");
 }
 
@@ -57,7 +55,7 @@ struct Known {
     committed: Log,
     /// Plain records that were sent and not answered.
     unanswered: Vec<Record>,
-    writers: Vec<Writer>,
+    writers: [Writer; WRITERS],
     next_value: u64,
     violation: Option<String>,
     commits: u64,
@@ -130,73 +128,64 @@ impl Known {
     }
 }
 
-fn life(seed: u64, with_faults: bool) -> Result<Counts, String> {
-    let (mut machine, tp) = begin(seed)?;
-    let mut counts = Counts::default();
-    let known = Rc::new(RefCell::new(Known::default()));
-    known.borrow_mut().writers.resize_with(WRITERS, Writer::default);
-    for _ in 0..2 + machine.random.below(4) {
-        round(&mut machine, &known, tp, with_faults, &mut counts)?;
-    }
-    let cluster = boot_and_check(&mut machine, &known, tp)?;
-    let settled = settle(&cluster, &known, tp, machine.random.fork());
-    machine.world.run_until(settled).map_err(|stalled| stalled.to_string())??;
-    counts.add(&of(&cluster));
-    stop(&mut machine, &cluster)?;
-    boot_and_check(&mut machine, &known, tp)?;
-    counts.boots = machine.counts.boots;
-    counts.acked = known.borrow().committed.len() as u64;
-    Ok(counts)
-}
-
-fn round(
-    machine: &mut Machine,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
-    with_faults: bool,
-    counts: &mut Counts,
-) -> Result<(), String> {
-    let cluster = boot_and_check(machine, known, tp)?;
-    load_and_crash(machine, &cluster, with_faults, counts, |machine, may_fail| {
+impl Kind for Known {
+    fn start(machine: &mut Machine, place: &Place<Known>, may_fail: &Rc<Cell<bool>>) {
         for writer in 0..=WRITERS {
-            let client = Client {
-                cluster: Rc::clone(&cluster),
-                known: Rc::clone(known),
-                may_fail: Rc::clone(may_fail),
-                random: machine.random.fork(),
-                tp,
-                writer,
-            };
-            cluster.shards[0].runtime.spawn(Box::pin(client.run()));
+            let (may_fail, random) = (Rc::clone(may_fail), machine.random.fork());
+            let client = Client { place: place.clone(), may_fail, random, writer };
+            place.cluster.shards[0].runtime.spawn(Box::pin(client.run()));
         }
-    })?;
-    known.borrow().violation.clone().map_or(Ok(()), Err)
-}
+    }
 
-/// Boots, ends what is open, and checks what readers are shown.
-fn boot_and_check(
-    machine: &mut Machine,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
-) -> Result<Rc<Cluster>, String> {
-    let cluster = boot(machine)?;
-    let resolving = resolve(&cluster, known, tp);
-    machine.world.run_until(resolving).map_err(|stalled| stalled.to_string())??;
-    let read = machine.world.run_until(read_all(&cluster, tp, true));
-    let found = read.map_err(|stalled| stalled.to_string())??;
-    known.borrow_mut().check(&found)?;
-    Ok(cluster)
+    /// Ends what is open, and checks what readers are shown.
+    fn check(machine: &Machine, place: &Place<Known>) -> Result<(), String> {
+        let resolved = machine.world.run_until(resolve(place));
+        resolved.map_err(|stalled| stalled.to_string())??;
+        let read = machine.world.run_until(read_all(&place.cluster, place.tp, true));
+        let found = read.map_err(|stalled| stalled.to_string())??;
+        place.known.borrow_mut().check(&found)
+    }
+
+    /// Writes until everything from before is below an active segment and has been through a pass;
+    /// then passes come to rest, and what they have left is what the model says.
+    async fn settle(place: &Place<Known>, random: Random) -> Result<(), String> {
+        let may_fail = Rc::default();
+        let mut client = Client { place: place.clone(), may_fail, random, writer: WRITERS };
+        let Place { cluster, known, tp } = place;
+        let before = known.borrow().committed.last_key_value().map_or(Offset(0), |(last, _)| *last);
+        let (shard, partition) = owner(cluster, *tp)?;
+        for _ in 0..100 {
+            for _ in 0..10 {
+                client.plain().await?;
+            }
+            checkpoint::take(shard, false).await.map_err(|error| error.to_string())?;
+            let cleaned = rest(shard, &partition).await;
+            // How short the log gets is not asked: markers stay for `delete.retention.ms`.
+            if cleaned.is_some_and(|cleaned| cleaned > before) {
+                let stored = read_all(cluster, *tp, false).await?;
+                let shown = read_all(cluster, *tp, true).await?;
+                known.borrow_mut().check(&shown)?;
+                return known.borrow().check_cleaned(&stored, cleaned.unwrap_or_default());
+            }
+        }
+        Err(format!("{before} does not come to be cleaned: {:?}", shard.cleaner.cleaned_end(*tp)))
+    }
+
+    fn violation(&self) -> Option<String> {
+        self.violation.clone()
+    }
+
+    fn acked(&self) -> u64 {
+        self.committed.len() as u64
+    }
 }
 
 /// Learns which transactions have ended, and aborts the others in a new epoch.
-async fn resolve(
-    cluster: &Rc<Cluster>,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
-) -> Result<(), String> {
+async fn resolve(place: &Place<Known>) -> Result<(), String> {
+    let Place { cluster, known, tp } = place;
     for place in 0..WRITERS {
         let is_open = {
-            let (shard, partition) = owner(cluster, tp)?;
+            let (shard, partition) = owner(cluster, *tp)?;
             let log = partition.log.borrow();
             let entry = log.producers().get(id_of(place), shard.runtime.wall_ms());
             entry.is_some_and(|entry| entry.open_transaction_first_offset.is_some())
@@ -215,7 +204,7 @@ async fn resolve(
         }
         if is_open {
             known.borrow_mut().writers[place].epoch += 1;
-            let code = mark(cluster, known, tp, place, MarkerKind::Abort).await?;
+            let code = mark(cluster, known, *tp, place, MarkerKind::Abort).await?;
             if code != ErrorCode::None {
                 return Err(format!("the transaction of {place} cannot be aborted: {code:?}"));
             }
@@ -328,41 +317,6 @@ fn take_batches(
     Ok(next)
 }
 
-/// Writes until everything from before is below an active segment and has been through a pass;
-/// then passes come to rest, and what they have left is what the model says.
-async fn settle(
-    cluster: &Rc<Cluster>,
-    known: &Rc<RefCell<Known>>,
-    tp: TopicPartition,
-    random: Random,
-) -> Result<(), String> {
-    let mut client = Client {
-        cluster: Rc::clone(cluster),
-        known: Rc::clone(known),
-        may_fail: Rc::default(),
-        random,
-        tp,
-        writer: WRITERS,
-    };
-    let before = known.borrow().committed.last_key_value().map_or(Offset(0), |(last, _)| *last);
-    let (shard, partition) = owner(cluster, tp)?;
-    for _ in 0..100 {
-        for _ in 0..10 {
-            client.plain().await?;
-        }
-        checkpoint::take(shard, false).await.map_err(|error| error.to_string())?;
-        let cleaned = rest(shard, &partition).await;
-        // How short the log gets is not asked: markers stay for `delete.retention.ms`.
-        if cleaned.is_some_and(|cleaned| cleaned > before) {
-            let stored = read_all(cluster, tp, false).await?;
-            let shown = read_all(cluster, tp, true).await?;
-            known.borrow_mut().check(&shown)?;
-            return known.borrow().check_cleaned(&stored, cleaned.unwrap_or_default());
-        }
-    }
-    Err(format!("{before} does not come to be cleaned: {:?}", shard.cleaner.cleaned_end(tp)))
-}
-
 /// Waits until no pass runs or begins any more; where the last one ended.
 async fn rest(shard: &Rc<Shard>, partition: &Partition) -> Option<Offset> {
     loop {
@@ -377,17 +331,15 @@ async fn rest(shard: &Rc<Shard>, partition: &Partition) -> Option<Offset> {
 
 /// Writes one thing after the other: in transactions, or plain records as the last one does.
 struct Client {
-    cluster: Rc<Cluster>,
-    known: Rc<RefCell<Known>>,
+    place: Place<Known>,
     may_fail: Rc<Cell<bool>>,
     random: Random,
-    tp: TopicPartition,
     writer: usize,
 }
 
 impl Client {
     async fn run(mut self) {
-        while !self.cluster.shards[0].is_stopping() {
+        while !self.place.cluster.shards[0].is_stopping() {
             let done = match self.writer {
                 WRITERS => self.plain().await.map(|()| true),
                 _ => self.transaction().await,
@@ -396,12 +348,12 @@ impl Client {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(what) => {
-                    self.known.borrow_mut().violation.get_or_insert(what);
+                    self.place.known.borrow_mut().violation.get_or_insert(what);
                     return;
                 }
             }
             if self.random.chance(1, 3) {
-                let runtime = &self.cluster.shards[0].runtime;
+                let runtime = &self.place.cluster.shards[0].runtime;
                 let due = runtime.now().plus_ms(self.random.below(4));
                 runtime.sleep_until(due).await;
             }
@@ -410,17 +362,17 @@ impl Client {
 
     /// Whether refusals are to be expected: by a disk that fails, or a stop.
     fn is_refused(&self) -> bool {
-        self.may_fail.get() || self.cluster.shards[0].is_stopping()
+        self.may_fail.get() || self.place.cluster.shards[0].is_stopping()
     }
 
     /// One batch of values without a transaction.
     async fn plain(&mut self) -> Result<(), String> {
         let records = self.records(false);
-        self.known.borrow_mut().unanswered.extend_from_slice(&records);
+        self.place.known.borrow_mut().unanswered.extend_from_slice(&records);
         let batch = self.batch(None, &records)?;
-        let part = AppendPart { partition: self.tp, batch, guard: None };
+        let part = AppendPart { partition: self.place.tp, batch, guard: None };
         if let Some(base) = self.append(part).await? {
-            let mut known = self.known.borrow_mut();
+            let mut known = self.place.known.borrow_mut();
             known.unanswered.retain(|record| !records.contains(record));
             known.committed.extend(placed(base, &records));
         }
@@ -434,7 +386,7 @@ impl Client {
         for _ in 0..1 + self.random.below(4) {
             let records = self.records(true);
             let (epoch, sequence) = {
-                let mut known = self.known.borrow_mut();
+                let mut known = self.place.known.borrow_mut();
                 let writer = &mut known.writers[place];
                 writer.began = true;
                 (writer.epoch, writer.next_sequence)
@@ -450,22 +402,22 @@ impl Client {
                 Verification::NotNeeded => None,
                 Verification::Guard(guard) => Some(guard),
             };
-            let part = AppendPart { partition: self.tp, batch, guard };
+            let part = AppendPart { partition: self.place.tp, batch, guard };
             let Some(base) = self.append(part).await? else { return Ok(false) };
-            let mut known = self.known.borrow_mut();
+            let mut known = self.place.known.borrow_mut();
             let writer = &mut known.writers[place];
             writer.next_sequence += records.len() as i32;
             writer.open.extend(placed(base, &records));
         }
         let commit = self.random.chance(2, 3);
         let kind = if commit { MarkerKind::Commit } else { MarkerKind::Abort };
-        self.known.borrow_mut().writers[place].ending = Some(kind);
-        let code = mark(&self.cluster, &self.known, self.tp, place, kind).await?;
+        self.place.known.borrow_mut().writers[place].ending = Some(kind);
+        let code = mark(&self.place.cluster, &self.place.known, self.place.tp, place, kind).await?;
         if code != ErrorCode::None {
             let refused = format!("a marker was refused: {code:?}");
             return if self.is_refused() { Ok(false) } else { Err(refused) };
         }
-        let mut known = self.known.borrow_mut();
+        let mut known = self.place.known.borrow_mut();
         let writer = &mut known.writers[place];
         (writer.ending, writer.began) = (None, false);
         let records = std::mem::take(&mut writer.open);
@@ -479,9 +431,9 @@ impl Client {
     }
 
     async fn verify(&mut self, producer: ProducerFacts) -> Result<Option<Verification>, String> {
-        let front = Rc::clone(&self.cluster.shards[0]);
-        let owner = front.owner(self.tp).ok_or("nobody owns it")?;
-        let part = VerifyPart { partition: self.tp, producer, strict: false };
+        let front = Rc::clone(&self.place.cluster.shards[0]);
+        let owner = front.owner(self.place.tp).ok_or("nobody owns it")?;
+        let part = VerifyPart { partition: self.place.tp, producer, strict: false };
         match front.ask(owner, Operation::Verify(vec![part])).await {
             Reply::Verified(mut outcomes) if outcomes.len() == 1 => match outcomes.remove(0) {
                 Ok(verification) => Ok(Some(verification)),
@@ -494,8 +446,8 @@ impl Client {
 
     /// The base offset, or `None` if it is refused and may be.
     async fn append(&mut self, part: AppendPart) -> Result<Option<Offset>, String> {
-        let front = Rc::clone(&self.cluster.shards[0]);
-        let owner = front.owner(self.tp).ok_or("nobody owns it")?;
+        let front = Rc::clone(&self.place.cluster.shards[0]);
+        let owner = front.owner(self.place.tp).ok_or("nobody owns it")?;
         match front.ask(owner, Operation::Append(vec![part])).await {
             Reply::Appended(outcomes) => match &outcomes[..] {
                 [Ok(appended)] => Ok(Some(appended.base_offset)),
@@ -507,7 +459,7 @@ impl Client {
     }
 
     fn records(&mut self, with_tombstones: bool) -> Vec<Record> {
-        let mut known = self.known.borrow_mut();
+        let mut known = self.place.known.borrow_mut();
         let random = &mut self.random;
         let count = 1 + random.below(6);
         let records = (0..count).map(|_| {
@@ -524,8 +476,8 @@ impl Client {
         producer: Option<ProducerFacts>,
         records: &[Record],
     ) -> Result<ValidBatch, String> {
-        let front = &self.cluster.shards[0];
-        let topic = front.catalog().topic_by_id(self.tp.topic).map(Arc::clone);
+        let front = &self.place.cluster.shards[0];
+        let topic = front.catalog().topic_by_id(self.place.tp.topic).map(Arc::clone);
         let topic = topic.ok_or("the topic is gone")?;
         let codec = Compression::from_id(self.random.below(5) as u8).expect("a codec");
         let mut builder = BatchBuilder::new(CompressionTarget::of(codec));

@@ -9,6 +9,7 @@ use ringlog::metadata::image::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 use ringlog::metadata::topics::{CreateTopic, automatic};
 use ringlog::shard::message::{CatalogChange, CatalogOutcome, Operation, Reply};
 
+use crate::internal::{self, Cleaned};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
 
@@ -71,6 +72,9 @@ impl Life {
 
     /// A failing disk, or a full one for a while.
     pub fn break_disk(&mut self, cluster: &Rc<Cluster>) {
+        if !self.machine.internal.is_empty() && self.machine.random.chance(1, 2) {
+            return internal::plan_cleaner_fault(&mut self.machine);
+        }
         if self.machine.random.chance(2, 3) {
             return self.machine.plan_fault();
         }
@@ -88,6 +92,12 @@ impl Life {
             clock.sleep_until(clock.now().plus_ms(for_ms)).await;
             disk.plan(|plan| plan.full = false);
         }));
+    }
+
+    /// Passes come to rest over the internal topics of a broker that nobody uses.
+    pub fn rest(&self, cluster: &Rc<Cluster>) -> Result<Cleaned, String> {
+        let rested = self.machine.world.run_until(internal::rest(cluster));
+        rested.map_err(|stalled| format!("no rest: {stalled}"))?
     }
 
     /// How many steps of work there are before the next crash.
@@ -115,6 +125,9 @@ pub fn create_topics(
         automatic(TRANSACTION_STATE, image.broker()),
         automatic(CONSUMER_OFFSETS, image.broker()),
     ];
+    for topic in &mut topics {
+        topic.configs.extend(machine.internal.iter().cloned());
+    }
     topics.extend(names.iter().map(|&(name, partitions)| small_topic(name, partitions)));
     let change = CatalogChange::CreateTopics { topics, validate_only: false, automatic: true };
     let asked = async move { front.ask(ShardId(0), Operation::Catalog(change)).await };
@@ -129,6 +142,9 @@ pub fn create_topics(
         other => Err(format!("no topics: {other:?}")),
     }
 }
+
+/// Within so long after a start coordinators have loaded what they keep.
+pub const LOADING_MS: u64 = 1_000;
 
 /// A topic of small segments.
 pub fn small_topic(name: &str, partitions: i32) -> CreateTopic {

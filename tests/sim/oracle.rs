@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringlog::error_code::ErrorCode;
-use ringlog::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
+use ringlog::ids::{LeaderEpoch, Offset, PartitionIndex, ShardId, TopicId, TopicPartition};
 use ringlog::metadata::image::Topic;
 use ringlog::shard::Shard;
 use ringlog::shard::message::{OffsetQuery, Operation, ReadOutcome, ReadPart, ReadParts, Reply};
@@ -63,6 +63,10 @@ pub struct Oracle {
     violation: Option<String>,
     /// Acknowledged batches.
     pub acked: u64,
+    /// Where topics were in which boot, by name.
+    homes: BTreeMap<String, (LeaderEpoch, ShardId)>,
+    /// Topics created again on another shard.
+    pub moved: u64,
 }
 
 impl Oracle {
@@ -151,6 +155,13 @@ impl Oracle {
             }
         }
         self.told();
+    }
+
+    /// Notes where a topic is that was created.
+    pub fn at_home(&mut self, name: &str, home: ShardId) {
+        let before = self.homes.insert(name.to_owned(), (self.epoch, home));
+        self.moved +=
+            u64::from(before.is_some_and(|(epoch, old)| epoch == self.epoch && old != home));
     }
 
     /// Notes what became of a deletion.

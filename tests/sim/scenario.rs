@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,15 +20,8 @@ use ringlog::sim::{
 use crate::clients::{Client, Mix, Producer};
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
 use crate::oracle::{self, Oracle};
+use crate::seeds::Trouble;
 use crate::starts;
-
-/// What a run leaves: equal for equal seeds.
-#[derive(PartialEq, Eq)]
-pub struct Outcome {
-    pub event_hash: u64,
-    pub tree: BTreeMap<PathBuf, Option<Vec<u8>>>,
-    pub counts: Counts,
-}
 
 counts! {
     /// How much a run did.
@@ -38,10 +31,16 @@ counts! {
         pub crashes_in_recovery: u64,
         pub clean_stops: u64,
         pub faulty_boots: u64,
+        /// Starts that an operation of the disk failed, or could have.
+        pub faulty_starts: u64,
         pub acked: u64,
         pub replayed: u64,
         pub checkpoints: u64,
         pub segment_bytes: u64,
+        /// Segments that retention, or a request to delete records, took.
+        pub segments_deleted: u64,
+        /// Topics created again on another shard.
+        pub moved: u64,
     }
 }
 
@@ -60,27 +59,25 @@ pub struct Machine {
     pub mesh: MeshLimits,
     /// Further settings.
     pub settings: Vec<(&'static str, String)>,
+    /// Settings of the internal topics that are not Kafka's own.
+    pub internal: Vec<(String, Option<String>)>,
     /// Where everything that the next boots do is recorded.
     pub recorder: Option<Recorder>,
-    with_faults: bool,
+    pub with_faults: bool,
     kernel_boots: u64,
 }
 
-/// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome, String> {
+/// Runs one seed; the machine as it is left.
+pub fn run(seed: u64, trouble: Trouble) -> Result<Machine, String> {
     let mut machine = Machine::new(seed);
-    machine.with_faults = with_faults;
+    machine.with_faults = trouble.faults;
     let rounds = 2 + machine.random.below(3);
     for _ in 0..rounds {
         machine.round()?;
     }
     let cluster = machine.boot_and_verify()?;
     machine.stop_clean(&cluster)?;
-    Ok(Outcome {
-        event_hash: machine.world.event_hash(),
-        tree: machine.disk.medium().tree(),
-        counts: machine.counts(),
-    })
+    Ok(machine)
 }
 
 impl Machine {
@@ -115,6 +112,7 @@ impl Machine {
             counts: Counts::default(),
             mesh: MeshLimits::default(),
             settings: Vec::new(),
+            internal: Vec::new(),
             recorder: None,
             with_faults: false,
             kernel_boots: 0,
@@ -132,8 +130,10 @@ impl Machine {
         machine
     }
 
-    fn counts(&self) -> Counts {
-        Counts { acked: self.oracle.borrow().acked, ..self.counts }
+    /// All that was counted.
+    pub fn counts(&self) -> Counts {
+        let oracle = self.oracle.borrow();
+        Counts { acked: oracle.acked, moved: oracle.moved, ..self.counts }
     }
 
     fn round(&mut self) -> Result<(), String> {
@@ -155,6 +155,7 @@ impl Machine {
         for shard in &cluster.shards {
             self.counts.checkpoints += shard.metrics.checkpoints.get();
             self.counts.segment_bytes += shard.metrics.segment_bytes_written.get();
+            self.counts.segments_deleted += shard.metrics.segments_deleted.get();
         }
         if may_fail.get() {
             self.counts.faulty_boots += 1;
@@ -185,12 +186,18 @@ impl Machine {
             (Operation::Rename, "image-"),
             (Operation::WriteWhole, "catalog/"),
             (Operation::SyncDirectory, ""),
-        ][self.random.index(13)];
+            (Operation::SyncData, ""),
+            (Operation::Allocate, ""),
+            (Operation::Read, ".log"),
+            (Operation::Remove, "topics/"),
+            (Operation::CreateDirectory, "topics/"),
+        ][self.random.index(18)];
         let times = [1, 2, u64::MAX][self.random.index(3)];
         let skip = self.random.below(12);
-        say(|| format!("fault: {operation:?} of {path:?}, {times} times after {skip}"));
+        let code = if self.random.chance(1, 4) { libc::ENOSPC } else { libc::EIO };
+        say(|| format!("fault: {operation:?} of {path:?}, {times} times after {skip}, {code}"));
         let path_contains = path.to_owned();
-        let rule = FaultRule { operation, path_contains, skip, times, code: libc::EIO };
+        let rule = FaultRule { operation, path_contains, skip, times, code };
         self.disk.plan(|plan| plan.rules.push(rule));
     }
 
@@ -284,7 +291,15 @@ impl Machine {
             };
             let config = self.config();
             say(|| format!("{steps} steps of a boot with {} shards", config.shards));
-            self.boot_for(config, steps)?;
+            if self.with_faults && self.random.chance(1, 2) {
+                self.plan_fault();
+                self.counts.faulty_starts += 1;
+                // It may well refuse to start.
+                let _ = self.boot_for(config, steps);
+                self.disk.plan(|plan| plan.rules.clear());
+            } else {
+                self.boot_for(config, steps)?;
+            }
             self.crash();
         }
         let cluster = self.boot()?;

@@ -1,7 +1,7 @@
 //! Why a batch is refused, and what the client is told.
 //!
-//! Owns the error codes and texts. Kafka sends a text only with errors of single records; every
-//! other reason is for logs and counters. Source: Kafka's `LogValidator.processRecordErrors`.
+//! Owns the error codes and texts. Kafka sends a text only with errors of single records, and where
+//! it cannot make out the batch; every other reason is for logs and counters. Source: Kafka's `LogValidator.processRecordErrors`.
 
 use crate::batch::compression::InflateFault;
 use crate::batch::records::RecordFault;
@@ -27,7 +27,15 @@ impl Refusal {
     /// A refusal of the batch as a whole.
     #[must_use]
     pub(super) fn plain(reason: Reason) -> Refusal {
-        Refusal { code: reason.code(), message: None, record_errors: Vec::new(), reason }
+        // Before its log, Kafka fails with a sentence.
+        let message = match reason {
+            Reason::MagicUnknown(magic) => Some(format!("Invalid magic found in record: {magic}")),
+            Reason::LengthTooSmall(length) => {
+                Some(format!("Record size {length} is less than the minimum record overhead (14)"))
+            }
+            _ => None,
+        };
+        Refusal { code: reason.code(), message, record_errors: Vec::new(), reason }
     }
 
     /// The bound that the batch goes beyond, if that is what is wrong, or that its answer does.
@@ -106,6 +114,9 @@ pub enum Reason {
         /// Version of the request.
         version: i16,
     },
+    /// Something behind the batch that cannot be another one.
+    #[error("what follows the batch is none")]
+    JunkBehind,
     /// A length field below anything that could follow it.
     #[error("record size {0} is below the smallest possible")]
     LengthTooSmall(i32),
@@ -211,7 +222,8 @@ impl Reason {
             Reason::ZstdTooEarly { .. } | Reason::CodecUnknown(_) => {
                 ErrorCode::UnsupportedCompressionType
             }
-            Reason::LengthTooSmall(_)
+            Reason::JunkBehind
+            | Reason::LengthTooSmall(_)
             | Reason::MagicUnknown(_)
             | Reason::BelowHeader { .. }
             | Reason::CrcMismatch { .. } => ErrorCode::CorruptMessage,

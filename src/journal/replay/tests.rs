@@ -8,6 +8,7 @@ use crate::ids::{LeaderEpoch, Offset};
 use crate::journal::block::{BatchEntry, Seal, put_batch, seal};
 use crate::journal::fixture::{BLOCK, Disk, Put, identity, tp};
 use crate::journal::ring::Ring;
+use crate::limits::JOURNAL_REPLAY_CHUNK_BYTES;
 
 fn start_at(position: u64, sequence: u64) -> Option<Start> {
     Some(Start {

@@ -158,15 +158,15 @@ async fn clean_dirtiest(shard: &Rc<Shard>) -> bool {
 async fn dirtiest(shard: &Rc<Shard>) -> Option<Rc<Partition>> {
     let mut most = 0.0;
     let mut found: Option<(f64, Rc<Partition>)> = None;
-    for (place, partition) in shard.partitions().into_iter().enumerate() {
+    for (place, partition) in shard.all_partitions().iter().enumerate() {
         if place > 0 && place % CLEANER_PARTITIONS_PER_TURN == 0 {
             shard.runtime.yield_now().await;
         }
-        if !is_cleaned(shard, &partition) {
+        if !is_cleaned(shard, partition) {
             continue;
         }
-        let rules = rules(&partition);
-        let candidate = match look(shard, &partition, &rules, None).await {
+        let rules = rules(partition);
+        let candidate = match look(shard, partition, &rules, None).await {
             Ok(candidate) => candidate,
             Err(error) => {
                 tracing::warn!(shard = %shard.id, "a look for what to compact failed: {error}");
@@ -176,7 +176,7 @@ async fn dirtiest(shard: &Rc<Shard>) -> Option<Rc<Partition>> {
         let ratio = candidate.dirty_ratio();
         most = f64::max(most, ratio);
         if candidate.is_wanted(&rules) && found.as_ref().is_none_or(|(best, _)| ratio > *best) {
-            found = Some((ratio, partition));
+            found = Some((ratio, Rc::clone(partition)));
         }
     }
     shard.cleaner.metrics.dirty_ratio_max.set(most);

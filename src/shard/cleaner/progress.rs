@@ -56,7 +56,7 @@ pub(super) async fn load(shard: &Rc<Shard>) {
     });
     {
         let mut cleaned = shard.cleaner.cleaned.borrow_mut();
-        for partition in shard.partitions() {
+        for partition in shard.all_partitions().iter() {
             let name = (Arc::clone(&partition.topic.borrow().name), partition.index());
             if let Some(&end) = ends.get(&name) {
                 cleaned.entry(partition.id).or_insert(end);

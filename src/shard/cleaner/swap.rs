@@ -102,7 +102,7 @@ async fn replace(
     let mut segments = partition.segments.borrow_mut();
     for source in old {
         shard.files.borrow_mut().close(partition.id, source.base);
-        shard.cache.borrow_mut().forget_segment(partition.id, source.base, source.bytes);
+        shard.cache.borrow_mut().forget_segment(&(partition.id, source.base));
     }
     let bytes = cleaned.segment.placed_bytes;
     segments.replace(old.iter().map(|source| source.base), base, bytes);

@@ -27,16 +27,12 @@ def run(bench):
 
 def live(bench, exactly_once):
     """One cluster of two workers, from its first start to its end."""
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    cluster = Cluster(bench.on(peer), exactly_once)
-    try:
-        text = cluster.live(bench.quick)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        cluster.end()
-        peer.stop()
+    with bench.own_broker(PROPERTIES) as own:
+        cluster = Cluster(own, exactly_once)
+        try:
+            return cluster.live(bench.quick)
+        finally:
+            cluster.end()
 
 
 class Cluster:

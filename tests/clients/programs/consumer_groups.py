@@ -22,7 +22,6 @@ import group_life
 import processes
 from bench import PROGRAMS
 from group_life import Flavour, Group, Part
-from records import Mismatch
 
 
 def run(bench):
@@ -32,19 +31,12 @@ def run(bench):
     processes.run(own_tests, 60, bench.log_path)  # A checker that cannot fail proves nothing.
     for flavour in FLAVOURS.values():
         flavour.command()  # Installed before anything is started.
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        own = bench.on(peer)
-        names = [name for name in FLAVOURS if name in os.environ.get(ONLY, name).split(",")]
-        waves = max(1, min(size.waves, len(names)))
-        texts = []
+    names = [name for name in FLAVOURS if name in os.environ.get(ONLY, name).split(",")]
+    waves = max(1, min(size.waves, len(names)))
+    texts = []
+    with bench.own_broker(PROPERTIES) as own:
         for number in range(waves):
             texts += Wave(own, number, names[number::waves], size).run()
-        if not peer.stop():
-            raise Mismatch("the broker did not stop cleanly")
-    finally:
-        peer.stop()
     return "\n        ".join([f"{len(texts)} groups", *texts])
 
 

@@ -17,7 +17,8 @@ def run(bench):
 
 def command():
     """A processor."""
-    return [peer_cache.franz_program(PROGRAMS / "franz_processor.go")], None
+    sources = [PROGRAMS / name for name in ("franz_processor.go", "order_lines.go")]
+    return [peer_cache.franz_program(*sources)], None
 
 
 CLIENTS = {

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,13 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-type line struct {
-	Event  string  `json:"event"`
-	Places []int32 `json:"p,omitempty"`
-	Ids    []int64 `json:"ids,omitempty"`
-	Code   string  `json:"code,omitempty"`
-}
 
 type processor struct {
 	session *kgo.GroupTransactSession
@@ -142,30 +134,4 @@ func tell(event string) func(context.Context, *kgo.Client, map[string][]int32) {
 			say(line{Event: event, Places: some})
 		}
 	}
-}
-
-func settings(words []string) map[string]string {
-	set := map[string]string{}
-	for _, word := range words {
-		key, value, _ := strings.Cut(word, "=")
-		set[key] = value
-	}
-	return set
-}
-
-func milliseconds(text string) time.Duration {
-	number, err := strconv.Atoi(text)
-	if err != nil {
-		panic(err)
-	}
-	return time.Duration(number) * time.Millisecond
-}
-
-// One line in one write.
-func say(said line) {
-	text, err := json.Marshal(said)
-	if err != nil {
-		panic(err)
-	}
-	os.Stdout.Write(append(text, '\n'))
 }

@@ -19,16 +19,9 @@ from programs import consumer_group_command as groups
 def run(bench):
     """A broker of its own: it is killed."""
     command = peer_cache.kafka_go_program(PROGRAMS / "kafka_go.go")
-    peer = bench.new_peer(PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        own = bench.on(peer)
+    with bench.own_broker(PROPERTIES) as own:
         total = sum(copy(own, command, codec) for codec in CODECS)
-        text = f"{total} records compared, {read_in_group(own, command)}"
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        peer.stop()
+        return f"{total} records compared, {read_in_group(own, command)}"
 
 
 def copy(bench, command, codec):

@@ -16,27 +16,21 @@ import time
 import kafka_peer
 import processes
 import transactions as txn
-from records import Mismatch, by_partition, compare, sample, same
+from records import NO_RETENTION, Mismatch, by_partition, compare, sample, same
 
 from programs import consumer_group_command as groups
 
 
 def run(bench):
     """Two brokers at a time, and one JVM with MirrorMaker."""
-    here = bench.new_peer(PROPERTIES, fixed_ports=True)
-    here.start()
-    try:
-        text = both_ways(bench, bench.on(here))
-        text += f"; onward: {onward(bench, bench.on(here))}"
-        same("stop", "clean", True, here.stop())
-        return text
-    finally:
-        here.stop()
+    with bench.own_broker(PROPERTIES) as here:
+        return f"{both_ways(bench, here)}; onward: {onward(bench, here)}"
 
 
 def kafka(bench, name):
     """A real Kafka, whatever the suite runs against."""
-    peer = kafka_peer.KafkaPeer(bench.scratch / f"mirror-{name}", properties=PROPERTIES)
+    properties = {**NO_RETENTION, **PROPERTIES}
+    peer = kafka_peer.KafkaPeer(bench.scratch / f"mirror-{name}", properties=properties)
     peer.start()
     return peer
 

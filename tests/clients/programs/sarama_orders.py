@@ -15,7 +15,8 @@ def run(bench):
 
 def command():
     """A processor."""
-    return [peer_cache.sarama_program(PROGRAMS / "sarama_processor.go")], None
+    sources = [PROGRAMS / name for name in ("sarama_processor.go", "order_lines.go")]
+    return [peer_cache.sarama_program(*sources)], None
 
 
 ASKS_FOR_A_COORDINATOR = True

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,13 +19,6 @@ import (
 
 	"github.com/IBM/sarama"
 )
-
-type line struct {
-	Event  string  `json:"event"`
-	Places []int32 `json:"p,omitempty"`
-	Ids    []int64 `json:"ids,omitempty"`
-	Code   string  `json:"code,omitempty"`
-}
 
 type processor struct {
 	producer             sarama.SyncProducer
@@ -46,11 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context, bootstrap, name, input, output string, words []string) error {
-	set := map[string]string{}
-	for _, word := range words {
-		key, value, _ := strings.Cut(word, "=")
-		set[key] = value
-	}
+	set := settings(words)
 	brokers := strings.Split(bootstrap, ",")
 	config := configuration(name, set)
 	one := &processor{group: set["group.id"], input: input, output: output,
@@ -221,25 +209,4 @@ func end(err error) {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
-}
-
-func number(text string) int {
-	found, err := strconv.Atoi(text)
-	if err != nil {
-		panic(err)
-	}
-	return found
-}
-
-func milliseconds(text string) time.Duration {
-	return time.Duration(number(text)) * time.Millisecond
-}
-
-// One line in one write.
-func say(said line) {
-	text, err := json.Marshal(said)
-	if err != nil {
-		panic(err)
-	}
-	os.Stdout.Write(append(text, '\n'))
 }

@@ -29,17 +29,13 @@ def run(bench):
 
 def live(bench, guarantee):
     """One application from its first start to its end."""
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    application = Application(bench.on(peer), guarantee)
-    try:
-        text = application.live(bench.quick)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        for instance in application.instances:
-            instance.kill()
-        peer.stop()
+    with bench.own_broker(PROPERTIES) as own:
+        application = Application(own, guarantee)
+        try:
+            return application.live(bench.quick)
+        finally:
+            for instance in application.instances:
+                instance.kill()
 
 
 class Application:

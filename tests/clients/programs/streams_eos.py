@@ -12,25 +12,16 @@ import time
 
 import peer_cache
 import processes
-from records import Mismatch, same
+import transactions as txn
+from records import Mismatch, by_partition, same
 
-from programs.streams_smoke import PROGRESS_SECONDS, PROPERTIES, Part
+from programs import consumer_group_command as groups
+from programs.streams_smoke import PROGRESS_SECONDS, Part, with_parts
 
 
 def run(bench):
-    """A broker of its own: it is killed."""
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    parts = []
-    try:
-        text = disturb_and_verify(bench.on(peer), parts)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        for part in parts:
-            part.child.kill()
-            part.child.wait()
-        peer.stop()
+    """With a broker of its own."""
+    return with_parts(bench, disturb_and_verify)
 
 
 def disturb_and_verify(bench, parts):
@@ -55,27 +46,39 @@ def disturb_and_verify(bench, parts):
     bench.peer.kill()
     bench.peer.start()
     sent = driver.text().count("records produced")
-    wait_until(lambda: driver.text().count("records produced") > sent + 1)
+    wait_until(lambda: driver.text().count("records produced") > sent + 1, "driver")
     same("driver", "exit", 143, processes.stop(driver.child, PROGRESS_SECONDS))
     produced = int(re.search(r"closed: (\d+) records produced", driver.text())[1])
     ends = [int(end) for end in re.findall(r"End-offset for \S+ is (\d+)", driver.text())]
     same("driver", "records in the log", produced, sum(ends))
     same("processor", "exit", 143, processes.stop(processor.child, PROGRESS_SECONDS))
     processor.wait_for("EOS-TEST-CLIENT-CLOSED")
-    # One starts again, to work off what the last has left, until the verifier has seen it all.
-    start("processor-last", "process-complex").wait_for("processed")
+    # One starts again, to work off what the last may have left.
+    start("processor-last", "process-complex").wait_for("REBALANCING -> RUNNING")
+    wait_until(lambda: is_worked_off(bench), "processor")
     processes.stop(parts[-1].child, PROGRESS_SECONDS)
     verifier = start("verifier", "verify-complex")
     verifier.wait_for("ALL-RECORDS-DELIVERED")
     return f"{produced} records delivered"
 
 
-def wait_until(is_so):
+def is_worked_off(bench):
+    """Whether the group has committed what follows the last record of all that it reads."""
+    found = groups.offsets(bench, "EosTest")
+    for topic in ("data", "repartition"):
+        for place, some in by_partition(bench.consume(topic, txn.COMMITTED)).items():
+            current = found.get((topic, str(place)), ("-",))[0]
+            if not current.isdigit() or int(current) <= some[-1].offset:
+                return False
+    return True
+
+
+def wait_until(is_so, who):
     """With a bound."""
     deadline = time.monotonic() + PROGRESS_SECONDS
     while not is_so():
         if time.monotonic() > deadline:
-            raise Mismatch("the driver does not go on")
+            raise Mismatch(f"the {who} does not go on")
         time.sleep(0.1)
 
 

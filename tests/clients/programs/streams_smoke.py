@@ -13,19 +13,20 @@ from records import Mismatch, same
 
 
 def run(bench):
-    """A broker of its own: it is killed."""
-    peer = bench.new_peer(properties=PROPERTIES, fixed_ports=True)
-    peer.start()
-    parts = []
-    try:
-        text = smoke(bench.on(peer), parts)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        for part in parts:
-            part.child.kill()
-            part.child.wait()
-        peer.stop()
+    """With a broker of its own."""
+    return with_parts(bench, smoke)
+
+
+def with_parts(bench, test):
+    """Runs a test against a broker that it may kill; no process that it adds to the list stays."""
+    with bench.own_broker(PROPERTIES) as own:
+        parts = []
+        try:
+            return test(own, parts)
+        finally:
+            for part in parts:
+                part.child.kill()
+                part.child.wait()
 
 
 def smoke(bench, parts):

@@ -1,13 +1,17 @@
-"""TransactionalMessageCopier: consume, transform, produce while copier and broker are killed.
+"""TransactionalMessageCopier: consume, transform, produce while copiers and broker are ended.
 
-Apache Kafka's own system test: a copier per partition reads committed input, writes it to the
-output and its offsets to a group in one transaction, and aborts every third one at random. Here the
-copiers are killed (`kill -9`) at random moments and started again with the same transactional id,
-and the broker is killed and once stopped cleanly over the same directory and ports. At the end
-every message stands in the output once, in its order; nothing less and nothing twice.
-All of it twice: partitions assigned by hand, where a group is only a place for offsets, and all
-copiers in one group (--group-mode --use-group-metadata), which deals them out and fences by its
-generation who has lost them.
+Apache Kafka's own system test: two input partitions, three of output, a hundred thousand messages;
+a copier per input partition reads committed input, writes it to the same partition of the output
+and its offsets to a group, 750 messages to a transaction, and aborts every third one at random.
+Here the copiers are killed (`kill -9`) at random moments, and once stopped, and started again with
+the same transactional id, and so is the broker over the same directory and ports. At the end every
+message stands in the output once, in its order; nothing less and nothing twice. The same holds for
+a member of another group that reads the committed output all the while.
+All of it three times: partitions assigned by hand, where a group is only a place for offsets; all
+copiers in one group (--group-mode), which deals them out, as KIP-447 has it (--use-group-metadata:
+the group fences by its generation who has lost them); and as before it, when only transactional ids
+fence. The tool knows classic groups alone; the reader is in a classic one and in two of the new
+protocol, in turn.
 """
 
 import json
@@ -24,22 +28,20 @@ from records import BASE_TIMESTAMP, Mismatch, Record, compare, same
 
 def run(bench):
     """A broker of its own: it is killed."""
-    peer = bench.new_peer(PROPERTIES, fixed_ports=True)
-    peer.start()
-    try:
-        alone = Size.quick() if bench.quick else Size()
-        text = copy(bench.on(peer), random.Random(11), Copier, alone)
-        grouped = Size.quick_group() if bench.quick else Size.group()
-        text += "; in a group " + copy(bench.on(peer), random.Random(12), GroupCopier, grouped)
-        same("stop", "clean", True, peer.stop())
-        return text
-    finally:
-        peer.stop()
+    alone = Size.quick() if bench.quick else Size()
+    grouped = Size.quick_group() if bench.quick else Size.group()
+    texts = []
+    with bench.own_broker(PROPERTIES) as own:
+        for seed, kind in enumerate(KINDS[:2] if bench.quick else KINDS, 11):
+            size = alone if kind is Copier else grouped
+            texts.append(copy(own, random.Random(seed), kind, size))
+    return "; ".join(texts)
 
 
 def copy(bench, generator, kind, size):
     """Seeds the input, runs and disturbs the copiers, compares."""
-    source, target = (bench.topic(f"{kind.word}-{end}", PARTITIONS) for end in ("in", "out"))
+    source = bench.topic(f"{kind.word}-in", PARTITIONS)
+    target = bench.topic(f"{kind.word}-out", OUTPUT_PARTITIONS)
     seeded = []
     for index in range(size.messages * PARTITIONS):
         value = b"%d " % index + b"v" * generator.randint(0, 60)
@@ -49,25 +51,27 @@ def copy(bench, generator, kind, size):
     started = benches.milliseconds()
     bench.produce(source, seeded)
     copiers = []
-    for place in range(PARTITIONS):
-        copiers.append(kind(bench, place, source, target, size, copiers))
+    reader = Reader(bench, target, kind)
     try:
+        for place in range(PARTITIONS):
+            copiers.append(kind(bench, place, source, target, size, copiers))
         broker_ends = disturb(bench, copiers, size, generator)
         for copier in copiers:
             copier.finish()
+        reader.check([record.value.decode() for record in seeded])
     finally:
-        for copier in copiers:
+        for copier in [*copiers, reader]:
             copier.kill()
     killed = sum(copier.killed for copier in copiers)
     same("disturbed", "copiers killed at work", True, killed > 0)
     total = check(bench, target, seeded, benches.now_window(started), size)
     lost = sum(copier.given_up for copier in copiers)
     dealt = sum(copier.dealt() for copier in copiers)
-    same("disturbed", "dealt out again", kind.word == "group", dealt > PARTITIONS)
+    same("disturbed", "dealt out again", kind is not Copier, dealt > PARTITIONS)
     return (
-        f"{size.messages * PARTITIONS} messages copied, {total} records compared; "
+        f"{kind.word}: {size.messages * PARTITIONS} messages copied, {total} records compared, "
         f"{killed} copiers and {broker_ends} brokers ended, {lost} copiers gave up, "
-        f"{dealt} times partitions dealt out"
+        f"{dealt} times partitions dealt out, reader in a group of type {reader.protocol}"
     )
 
 
@@ -76,6 +80,7 @@ def disturb(bench, copiers, size, generator):
     the broker had."""
     killed = copiers[: size.killed_copiers]
     ends = [(copier, copier.kill_and_start) for copier in killed] * size.copier_kills
+    ends += [(copier, copier.stop_and_start) for copier in killed] * size.copier_stops
     broker_ends = [True] * size.broker_kills + [False] * size.broker_stops
     for hard in broker_ends:
         ends.append((generator.choice(copiers), lambda hard=hard: end_broker(bench.peer, hard)))
@@ -193,6 +198,12 @@ class Copier:
         self.kill()
         self.start()
 
+    def stop_and_start(self):
+        """SIGTERM, upon which it leaves, and its successor."""
+        if self.child.poll() is None:
+            same(f"copier {self.place}", "exit", 143, processes.stop(self.child, STOP_SECONDS))
+        self.start()
+
     def start_again_if_it_gave_up(self):
         """It may end when its transaction was aborted behind its back: timed out while the broker
         was down. That is the tool's way, and it must not happen over and over."""
@@ -216,10 +227,11 @@ class GroupCopier(Copier):
     """A copier of whatever the group gives it. One that is given nothing ends, and well."""
 
     word = "group"
+    metadata = ["--use-group-metadata"]
 
     def group_words(self, name):
         """One group for all of them."""
-        return ["--consumer-group", name, "--group-mode", "--use-group-metadata"]
+        return ["--consumer-group", name, "--group-mode", *self.metadata]
 
     def copied(self):
         """A partition's share of what all of them have copied; none counts what it did just before
@@ -236,18 +248,60 @@ class GroupCopier(Copier):
         return total
 
 
+class OldGroupCopier(GroupCopier):
+    """The same without what the group knows of it in the transaction."""
+
+    word = "old-group"
+    metadata = []
+
+
+class Reader:
+    """A console consumer in a group of its own, from before the first copy to after the last."""
+
+    def __init__(self, bench, topic, kind):
+        self.topic = topic
+        self.protocol = PROTOCOLS[KINDS.index(kind)]
+        self.path = bench.scratch / f"{topic}-reader.out"
+        command = kafka_peer.java(peer_cache.kafka_class_path(), CONSOLE, heap="128m")
+        command += ["--bootstrap-server", bench.peer.bootstrap, "--topic", topic]
+        command += ["--from-beginning", "--isolation-level", "read_committed"]
+        properties = {"group.id": f"{topic}-readers", "group.protocol": self.protocol}
+        for key, value in properties.items():
+            command += ["--command-property", f"{key}={value}"]
+        self.patience_seconds = PROGRESS_SECONDS[bench.peer.name]
+        self.child = processes.start(command, self.path, self.path.with_suffix(".err"))
+
+    def check(self, wanted):
+        """It has seen everything, and nothing twice."""
+        deadline = time.monotonic() + self.patience_seconds
+        while len(self.lines()) < len(wanted):
+            if time.monotonic() > deadline or self.child.poll() is not None:
+                raise Mismatch(f"{self.path}: {len(self.lines())} of {len(wanted)} lines")
+            time.sleep(0.1)
+        same(self.topic, "lines read meanwhile", sorted(wanted), sorted(self.lines()))
+
+    def lines(self):
+        """Whole ones."""
+        return self.path.read_text(encoding="utf-8").split("\n")[:-1]
+
+    def kill(self):
+        """`kill -9`."""
+        self.child.kill()
+        self.child.wait()
+
+
 class Size:
     """How much, and how often what is ended."""
 
-    messages, per_transaction = 20_000, 200
-    killed_copiers, copier_kills, broker_kills, broker_stops = 2, 3, 2, 1
+    messages, per_transaction = 50_000, 750
+    killed_copiers, copier_kills, copier_stops, broker_kills, broker_stops = 2, 3, 1, 2, 1
 
     @staticmethod
     def quick():
         """For every change."""
         size = Size()
         size.messages, size.per_transaction = 1_500, 50
-        size.copier_kills, size.broker_kills, size.broker_stops = 1, 1, 0
+        size.copier_kills, size.copier_stops, size.broker_kills, size.broker_stops = 1, 0, 1, 0
         return size
 
     @staticmethod
@@ -266,6 +320,11 @@ class Size:
 
 
 PARTITIONS = 2
+OUTPUT_PARTITIONS = 3
+KINDS = [Copier, GroupCopier, OldGroupCopier]
+PROTOCOLS = ["classic", "consumer", "consumer"]
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+STOP_SECONDS = 30
 # A copier that is killed between its offsets and its commit leaves them pending, and its successor
 # asks for the group's offsets before it says who it is: it waits until the transaction times out.
 # It may time out while the broker starts, which is as good a moment as any. Not so for Apache Kafka

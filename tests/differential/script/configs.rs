@@ -21,7 +21,7 @@ pub fn ask(peer: &mut Peer) {
         incremental(peer, version);
         malformed(peer, version);
     }
-    for version in [0, 2] {
+    for version in 0..=2 {
         legacy(peer, version);
     }
     described(peer);
@@ -232,7 +232,7 @@ fn described(peer: &mut Peer) {
     settle(peer, (2, "altered"), "retention.ms", "3000000");
     settle(peer, (16, "m"), "interval.ms", "2000");
     settle(peer, (32, "g"), "consumer.session.timeout.ms", "50000");
-    for version in [1, 4] {
+    for version in 1..=4 {
         for (case, resource) in [
             ("of an altered topic", resource(2, "altered", &[])),
             ("of a group", resource(32, "g", &[])),
@@ -254,7 +254,7 @@ fn kinds(peer: &mut Peer) {
     let node = peer.node_id.to_string();
     let keys: Vec<&str> = KEYS.iter().filter(|k| k.scope != Scope::Own).map(|k| k.name).collect();
     let request = DescribeConfigsRequest::default().with_resources(vec![resource(4, &node, &keys)]);
-    let mut answer = peer.call(4, &request);
+    let mut answer = peer.call_to_keep(4, &request);
     answer.results[0].resource_name = text("the node");
     for config in &mut answer.results[0].configs {
         if SET_IN_FILES.contains(&config.name.as_str()) {
@@ -310,7 +310,7 @@ fn brokers(peer: &mut Peer) {
         let request = DescribeConfigsRequest::default()
             .with_resources(vec![resource(4, &node, &keys)])
             .with_include_synonyms(true);
-        let mut answer = peer.call(4, &request);
+        let mut answer = peer.call_to_keep(4, &request);
         answer.results[0].resource_name = text("the node");
         peer.keep_answer(&format!("DescribeConfigs of a broker under it v{version}"), &answer);
         let changes: Changes<'_> =
@@ -339,7 +339,7 @@ fn listed(peer: &mut Peer) {
     peer.ask("ListConfigResources", 0, &ListConfigResourcesRequest::default());
     for kind in [4, 8] {
         let request = ListConfigResourcesRequest::default().with_resource_types(vec![kind]);
-        let mut answer = peer.call(1, &request);
+        let mut answer = peer.call_to_keep(1, &request);
         for resource in &mut answer.config_resources {
             resource.resource_name = text("the node");
         }

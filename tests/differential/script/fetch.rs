@@ -17,7 +17,7 @@ pub fn ask(peer: &mut Peer) {
             Batch { base_timestamp: 1_700_000_000_000 + number * 1000, ..Batch::of_values(values) };
         peer.call(9, &requests::produce(9, &topic, 0, -1, batch.encode()));
     }
-    for version in [4, 12, 13, 18] {
+    for version in 4..=18 {
         once(peer, version, &topic);
         if version >= 7 {
             sessions(peer, version, &topic);

@@ -219,7 +219,7 @@ fn two_members(peer: &mut Peer) {
 
 /// The only member of a stable group in its first generation.
 fn enter(peer: &mut Peer, version: i16, group: &str) -> String {
-    let mut joined = peer.call(version, &groups::join(version, group, ""));
+    let mut joined = peer.call_to_keep(version, &groups::join(version, group, ""));
     let id = joined.member_id.to_string();
     if joined.error_code == 79 {
         joined = peer.call(version, &groups::join(version, group, &id));

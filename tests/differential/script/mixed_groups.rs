@@ -38,7 +38,7 @@ fn enter(peer: &mut Peer, group: &str, instance: Option<&str>) -> String {
         Some(_) => static_join(9, group, member),
         None => join(9, group, member),
     };
-    let mut joined = peer.call(9, &request(""));
+    let mut joined = peer.call_to_keep(9, &request(""));
     let id = joined.member_id.to_string();
     if joined.error_code == 79 {
         joined = peer.call(9, &request(&id));
@@ -59,7 +59,7 @@ fn describe(peer: &mut Peer, when: &str, group: &str) {
     for version in 5..=6 {
         peer.ask(&format!("DescribeGroups, {when}"), version, &groups::describe(&[group]));
     }
-    let mut listed = peer.call(5, &groups::list(&[], &[]));
+    let mut listed = peer.call_to_keep(5, &groups::list(&[], &[]));
     listed.groups.retain(|listed| &*listed.group_id.0 == group);
     peer.keep_answer(&format!("ListGroups, {when}"), &listed);
 }
@@ -191,21 +191,21 @@ fn static_members(peer: &mut Peer) {
     let request = groups::heartbeat(group, id, 1).with_group_instance_id(Some(text("i")));
     peer.ask("Heartbeat of the one replaced", 4, &request);
     // And back: nothing but the protocol has changed, so that nobody has to join again.
-    let mut joined = peer.call(9, &static_join(9, group, ""));
+    let mut joined = peer.call_to_keep(9, &static_join(9, group, ""));
     let id = joined.member_id.to_string();
     joined.member_id = text("made up");
     peer.keep_answer("JoinGroup, replacing a consumer", &joined);
-    let mut described = peer.call(6, &groups::describe(&[group]));
+    let mut described = peer.call_to_keep(6, &groups::describe(&[group]));
     described.groups[0].members[0].member_id = text("made up");
     peer.keep_answer("DescribeGroups, all classic", &described);
     peer.ask("SyncGroup, replacing a consumer", 5, &groups::sync(5, group, (&id, 1), &[]));
     peer.ask("a consumer comes again", 1, &of(join_consumer(group, "m")));
     let mut request = static_join(9, group, "");
     request.protocols[0].metadata = groups::subscription("t");
-    let mut joined = peer.call(9, &request);
+    let mut joined = peer.call_to_keep(9, &request);
     joined.member_id = text("made up");
     peer.keep_answer("JoinGroup, replacing with another subscription", &joined);
-    let mut described = peer.call(6, &groups::describe(&[group]));
+    let mut described = peer.call_to_keep(6, &groups::describe(&[group]));
     described.groups[0].members[0].member_id = text("made up");
     peer.keep_answer("DescribeGroups, joining", &described);
 }

@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::support::requests::{self, Topic};
 
 pub fn ask(peer: &mut Peer) {
-    for version in [1, 5, 6, 7, 10, 11] {
+    for version in 1..=11 {
         list(peer, version);
     }
     for version in [2, 3, 4] {

@@ -16,13 +16,13 @@ use crate::peer::{MADE_UP_ID, Peer};
 use crate::support::requests::Topic;
 
 pub fn ask(peer: &mut Peer) {
-    for version in [2, 5, 7] {
+    for version in 2..=7 {
         create(peer, version);
     }
     peer.make_topic("described", 2, &[("retention.ms", "1000000"), ("cleanup.policy", "compact")]);
     metadata(peer);
     configs(peer);
-    for version in [1, 4, 6] {
+    for version in 1..=6 {
         delete(peer, version);
     }
 }
@@ -140,7 +140,7 @@ fn by_id(id: Uuid) -> MetadataRequestTopic {
 }
 
 fn metadata(peer: &mut Peer) {
-    for version in [0, 1, 4, 9, 10, 12, 13] {
+    for version in 0..=13 {
         let asking = |topics: Vec<MetadataRequestTopic>| {
             MetadataRequest::default()
                 .with_topics(Some(topics))
@@ -192,7 +192,7 @@ fn configs(peer: &mut Peer) {
             .with_resource_name(text(name))
             .with_configuration_keys(keys.map(|keys| keys.iter().map(|key| text(key)).collect()))
     };
-    for version in [1, 4] {
+    for version in 1..=4 {
         let mut ask = |case: &str, resources: Vec<DescribeConfigsResource>, synonyms: bool| {
             let request = DescribeConfigsRequest::default()
                 .with_resources(resources)
@@ -217,7 +217,7 @@ fn configs(peer: &mut Peer) {
         let request = DescribeConfigsRequest::default()
             .with_resources(vec![resource(4, &node, Some(keys))])
             .with_include_synonyms(true);
-        let mut answer = peer.call(version, &request);
+        let mut answer = peer.call_to_keep(version, &request);
         answer.results[0].resource_name = text("the node");
         peer.keep_answer(&format!("DescribeConfigs of the broker v{version}"), &answer);
         let mut ask = |case: &str, resources: Vec<DescribeConfigsResource>| {
@@ -233,7 +233,7 @@ fn configs(peer: &mut Peer) {
     let request = DescribeConfigsRequest::default()
         .with_resources(vec![resource(2, "described", Some(&["retention.ms"]))])
         .with_include_documentation(true);
-    let mut answer = peer.call(4, &request);
+    let mut answer = peer.call_to_keep(4, &request);
     for config in answer.results.iter_mut().flat_map(|result| &mut result.configs) {
         // The sentences are Kafka's own; that there is one is what counts.
         let there = config.documentation.as_ref().is_some_and(|text| !text.is_empty());

@@ -22,17 +22,24 @@ mod transactions;
 use ringlog::ids::TopicId;
 
 use crate::machine::Cluster;
-use crate::seeds;
+use crate::seeds::{self, Trouble};
 use crate::support::requests::Topic;
 
 #[test]
 fn groups_keep_what_they_were_told() {
-    seeds::check("groups_keep_what_they_were_told", SEEDS, false, scenario::run);
+    seeds::check("groups_keep_what_they_were_told", SEEDS, Trouble::NONE, scenario::run);
 }
 
 #[test]
 fn groups_keep_what_they_were_told_over_faults() {
-    seeds::check("groups_keep_what_they_were_told_over_faults", SEEDS, true, scenario::run);
+    let test = "groups_keep_what_they_were_told_over_faults";
+    seeds::check(test, SEEDS, Trouble::FAULTS, scenario::run);
+}
+
+#[test]
+fn groups_keep_what_they_were_told_while_their_log_is_compacted() {
+    let test = "groups_keep_what_they_were_told_while_their_log_is_compacted";
+    seeds::check(test, SEEDS_COMPACTED, Trouble::COMPACTION, scenario::run);
 }
 
 #[test]
@@ -71,4 +78,7 @@ const MIXED: &str = "mixed";
 const BY_HAND: &str = "by-hand";
 
 /// Seeds of each kind when nothing else is asked for.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 120;
+
+/// Seeds whose internal topics are compacted all the time.
+const SEEDS_COMPACTED: u64 = 80;

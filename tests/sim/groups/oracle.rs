@@ -40,6 +40,10 @@ counts! {
         pub replaced: u64,
         pub deletions: u64,
         pub grown: u64,
+        /// Passes over internal topics.
+        pub passes: u64,
+        /// Offsets of them that nothing is left of.
+        pub removed: u64,
     }
 }
 

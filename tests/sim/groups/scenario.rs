@@ -17,10 +17,11 @@ use super::{
     BY_HAND, CLASSIC, CONSUMER, FIRST_TOPIC, MIXED, TOPICS, classic, consumer, partitions_of,
 };
 use crate::caller::Caller;
-use crate::life::{Life, clock, create_topics};
+use crate::internal;
+use crate::life::{LOADING_MS, Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-use crate::seeds::Outcome;
+use crate::seeds::{Outcome, Trouble};
 
 /// A broker's life, and its members'.
 struct Groups {
@@ -31,14 +32,14 @@ struct Groups {
     /// Of the group whose members speak the one protocol or the other.
     mixed: Vec<consumer::Place>,
     session_ms: u64,
-    with_faults: bool,
+    trouble: Trouble,
     /// The wall clock less the monotonic one, in the first boot.
     clock: i64,
 }
 
-/// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
-    let mut groups = Groups::new(seed, with_faults)?;
+/// Runs one seed.
+pub fn run(seed: u64, trouble: Trouble) -> Result<Outcome<Counts>, String> {
+    let mut groups = Groups::new(seed, trouble)?;
     let rounds = 1 + groups.life.machine.random.below(3);
     for _ in 0..rounds {
         groups.round()?;
@@ -50,7 +51,7 @@ pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
 
 impl Groups {
     /// A first boot that makes the topics, and ends.
-    fn new(seed: u64, with_faults: bool) -> Result<Groups, String> {
+    fn new(seed: u64, trouble: Trouble) -> Result<Groups, String> {
         let mut machine = Machine::new(seed);
         // Rings that come round are what the storage's own seeds are for; here boots are cheap.
         machine.ring.file_bytes = machine.ring.file_bytes.min(128 * 1024);
@@ -72,6 +73,10 @@ impl Groups {
             ("group.consumer.assignment.interval.ms", ["0", "50"][random.index(2)].to_owned()),
         ];
         let queue_messages = [1, 2, 8, 1_000][random.index(4)];
+        if trouble.compaction {
+            internal::compact(&mut machine);
+        }
+        let random = &mut machine.random;
         machine.mesh = MeshLimits { queue_messages, requests_max: [4, 64][random.index(2)] };
         let delay_ns = [0, 100_000, 2_000_000, 20_000_000][random.index(4)];
         machine.world.set_message_delay(delay_ns);
@@ -98,20 +103,24 @@ impl Groups {
         });
         let mixed = of_mixed.map(|process| Rc::new(RefCell::new(process))).collect();
         let life = Life::new(machine);
-        Ok(Groups { life, oracle, classic, consumers, mixed, session_ms, with_faults, clock })
+        Ok(Groups { life, oracle, classic, consumers, mixed, session_ms, trouble, clock })
     }
 
     fn round(&mut self) -> Result<(), String> {
         let cluster = self.boot()?;
         let (may_fail, calm): (Rc<Cell<bool>>, Rc<Cell<bool>>) = Default::default();
-        if self.with_faults && self.life.machine.random.chance(2, 3) {
+        if self.trouble.faults && self.life.machine.random.chance(2, 3) {
             self.life.break_disk(&cluster);
             may_fail.set(true);
             self.oracle.borrow_mut().counts.faulty_boots += 1;
         }
+        if self.trouble.compaction {
+            internal::keep_at_it(&cluster);
+        }
         self.start(&cluster, &may_fail, &calm);
         let steps = self.life.steps(&[500, 2_000, 4_000, 4_000, 8_000]);
         self.life.machine.world.run_steps(steps);
+        self.oracle.borrow_mut().counts.passes += internal::passes(&cluster);
         self.oracle.borrow().trace.check()?;
         if self.life.machine.random.chance(1, 4) {
             let stopped = self.life.stop(&cluster, &may_fail);
@@ -135,10 +144,29 @@ impl Groups {
         self.check_classic(&cluster)?;
         self.check_consumers(&cluster, CONSUMER, &self.consumers)?;
         self.check_consumers(&cluster, MIXED, &self.mixed)?;
+        self.read_offsets(&cluster)?;
+        if !self.trouble.compaction {
+            return Ok(());
+        }
+        self.crash();
+        let cluster = self.boot()?;
+        let cleaned = self.life.rest(&cluster).map_err(|what| self.told(&what))?;
+        self.oracle.borrow_mut().counts.passes += cleaned.passes;
+        self.oracle.borrow_mut().counts.removed += cleaned.removed;
+        self.crash();
+        let cluster = self.boot()?;
+        let loaded = self.life.machine.world.run_for(LOADING_MS);
+        loaded.map_err(|stalled| self.told(&format!("no start: {stalled}")))?;
+        self.read_offsets(&cluster)
+    }
+
+    /// A last read: every offset is there.
+    fn read_offsets(&mut self, cluster: &Rc<Cluster>) -> Result<(), String> {
+        let (may_fail, calm) = (Rc::default(), Rc::new(Cell::new(true)));
         let keys = self.oracle.borrow().offsets.keys();
         // Nobody can say when a transaction ends by a clock that has moved.
-        let stable = (clock(&cluster) - self.clock).abs() <= 5;
-        let mut tool = Tool { client: self.client(&cluster, (&may_fail, &calm), BY_HAND, "last") };
+        let stable = (clock(cluster) - self.clock).abs() <= 5;
+        let mut tool = Tool { client: self.client(cluster, (&may_fail, &calm), BY_HAND, "last") };
         let read = async move {
             for key in keys {
                 if !tool.fetch(&key, stable).await {

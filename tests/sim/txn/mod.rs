@@ -15,16 +15,23 @@ mod readers;
 mod scenario;
 mod topics;
 
-use crate::seeds;
+use crate::seeds::{self, Trouble};
 
 #[test]
 fn transactions_are_whole_or_nothing() {
-    seeds::check("transactions_are_whole_or_nothing", SEEDS, false, scenario::run);
+    seeds::check("transactions_are_whole_or_nothing", SEEDS, Trouble::NONE, scenario::run);
 }
 
 #[test]
 fn transactions_are_whole_or_nothing_over_faults() {
-    seeds::check("transactions_are_whole_or_nothing_over_faults", SEEDS, true, scenario::run);
+    let test = "transactions_are_whole_or_nothing_over_faults";
+    seeds::check(test, SEEDS, Trouble::FAULTS, scenario::run);
+}
+
+#[test]
+fn transactions_are_whole_or_nothing_while_their_log_is_compacted() {
+    let test = "transactions_are_whole_or_nothing_while_their_log_is_compacted";
+    seeds::check(test, SEEDS_COMPACTED, Trouble::COMPACTION, scenario::run);
 }
 
 #[test]
@@ -47,4 +54,7 @@ const SPARE: &str = "spare";
 const PARTITIONS: i32 = 4;
 
 /// Seeds of each kind when nothing else is asked for.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 300;
+
+/// Seeds whose internal topics are compacted all the time.
+const SEEDS_COMPACTED: u64 = 120;

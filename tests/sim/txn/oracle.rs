@@ -92,6 +92,10 @@ counts! {
         pub deletions: u64,
         /// Partitions of that topic from which retention has taken records.
         pub forgotten: u64,
+        /// Passes over internal topics.
+        pub passes: u64,
+        /// Offsets of them that nothing is left of.
+        pub removed: u64,
     }
 }
 

@@ -14,10 +14,11 @@ use super::readers::{Positions, Reader};
 use super::topics::{Admin, SPARE_PARTITIONS};
 use super::{PARTITIONS, SPARE, TOPIC};
 use crate::caller::Caller;
-use crate::life::{Life, clock, create_topics};
+use crate::internal;
+use crate::life::{LOADING_MS, Life, clock, create_topics};
 use crate::machine::Cluster;
 use crate::scenario::Machine;
-use crate::seeds::Outcome;
+use crate::seeds::{Outcome, Trouble};
 
 /// A broker's life, and its producers'.
 struct Transactions {
@@ -29,13 +30,13 @@ struct Transactions {
     /// The wall clock less the monotonic one, in the boot before.
     clock: i64,
     clock_has_moved: bool,
-    with_faults: bool,
+    trouble: Trouble,
 }
 
-/// Runs one seed, with failing operations of the disk if so wished.
-pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
-    let mut all = Transactions::new(seed, with_faults)?;
-    let rounds = 1 + all.life.machine.random.below(2);
+/// Runs one seed.
+pub fn run(seed: u64, trouble: Trouble) -> Result<Outcome<Counts>, String> {
+    let mut all = Transactions::new(seed, trouble)?;
+    let rounds = 1 + all.life.machine.random.below(if trouble.compaction { 4 } else { 2 });
     for _ in 0..rounds {
         all.round()?;
     }
@@ -46,7 +47,7 @@ pub fn run(seed: u64, with_faults: bool) -> Result<Outcome<Counts>, String> {
 
 impl Transactions {
     /// A first boot that makes the topics, and ends.
-    fn new(seed: u64, with_faults: bool) -> Result<Transactions, String> {
+    fn new(seed: u64, trouble: Trouble) -> Result<Transactions, String> {
         let mut machine = Machine::new(seed);
         // Rings that come round are what the storage's own seeds are for; here boots are cheap.
         machine.ring.file_bytes = machine.ring.file_bytes.min(128 * 1024);
@@ -65,6 +66,10 @@ impl Transactions {
             machine.settings.push(("transactional.id.expiration.ms", "250".to_owned()));
         }
         let queue_messages = [1, 2, 8, 1_000][random.index(4)];
+        if trouble.compaction {
+            internal::compact(&mut machine);
+        }
+        let random = &mut machine.random;
         machine.mesh = MeshLimits { queue_messages, requests_max: [4, 64][random.index(2)] };
         let delay_ns = [0, 100_000, 2_000_000, 20_000_000][random.index(4)];
         machine.world.set_message_delay(delay_ns);
@@ -82,21 +87,25 @@ impl Transactions {
             ids_expire,
             clock,
             clock_has_moved: false,
-            with_faults,
+            trouble,
         })
     }
 
     fn round(&mut self) -> Result<(), String> {
         let cluster = self.boot()?;
         let may_fail = Rc::new(Cell::new(false));
-        if self.with_faults && self.life.machine.random.chance(2, 3) {
+        if self.trouble.faults && self.life.machine.random.chance(2, 3) {
             self.life.break_disk(&cluster);
             may_fail.set(true);
             self.oracle.borrow_mut().counts.faulty_boots += 1;
         }
+        if self.trouble.compaction {
+            internal::keep_at_it(&cluster);
+        }
         self.start_clients(&cluster, &may_fail);
         let steps = self.life.steps(&[500, 1_500, 1_500, 2_500, 2_500, 2_500, 2_500, 6_000]);
         self.life.machine.world.run_steps(steps);
+        self.oracle.borrow_mut().counts.passes += internal::passes(&cluster);
         self.oracle.borrow().check()?;
         if self.life.machine.random.chance(1, 4) {
             let stopped = self.life.stop(&cluster, &may_fail);
@@ -116,8 +125,24 @@ impl Transactions {
         let quiet_ms = quiet_ms + if self.clock_has_moved { 40_000 } else { 0 };
         let quiet = self.life.machine.world.run_for(quiet_ms);
         quiet.map_err(|stalled| self.told(&format!("no quiet: {stalled}")))?;
+        self.read_everything(&cluster)?;
+        if !self.trouble.compaction {
+            return Ok(());
+        }
+        let cleaned = self.life.rest(&cluster).map_err(|what| self.told(&what))?;
+        self.oracle.borrow_mut().counts.passes += cleaned.passes;
+        self.oracle.borrow_mut().counts.removed += cleaned.removed;
+        self.crash();
+        let cluster = self.boot()?;
+        let loaded = self.life.machine.world.run_for(LOADING_MS);
+        loaded.map_err(|stalled| self.told(&format!("no start: {stalled}")))?;
+        self.read_everything(&cluster)
+    }
+
+    /// A last read: all must be as the oracle says.
+    fn read_everything(&mut self, cluster: &Rc<Cluster>) -> Result<(), String> {
         let may_fail = Rc::default();
-        let mut reader = self.reader(&cluster, &may_fail);
+        let mut reader = self.reader(cluster, &may_fail);
         let ids = self.places.len();
         let read = async {
             let logs = reader.read_everything().await?;
