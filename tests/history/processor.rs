@@ -108,6 +108,11 @@ impl<'a> Processor<'a> {
             }
         }
         self.member.tick(&mut self.producer.link);
+        // The generation may be another one now, in which it has no say over this partition. Only
+        // the member knows: a broker takes offsets of any partition from any member.
+        if !self.member.held().contains(&(log, position.since)) {
+            return State::MustAbort;
+        }
         self.commit(log, fetched.next)
     }
 
