@@ -1,7 +1,8 @@
 //! Why a batch is refused, and what the client is told.
 //!
 //! Owns the error codes and texts. Kafka sends a text only with errors of single records, and where
-//! it cannot make out the batch; every other reason is for logs and counters. Source: Kafka's `LogValidator.processRecordErrors`.
+//! it cannot make out the batch; every other reason is for logs and counters.
+//! Source: Kafka's `LogValidator.processRecordErrors`.
 
 use crate::batch::compression::InflateFault;
 use crate::batch::records::RecordFault;
