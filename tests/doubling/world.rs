@@ -2,6 +2,7 @@
 //!
 //! Owns the measured part: what [`World::measure`] runs is all that is counted.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use kafka_protocol::protocol::Request;
 use ringlog::ids::{PartitionIndex, ShardId};
 use ringlog::io::mailbox::MeshLimits;
 use ringlog::io::{Disk, Runtime};
-use ringlog::sim::{Network, SimDisk};
+use ringlog::sim::{FaultPlan, Medium, Network, SimDisk};
 
 use crate::counting::Count;
 use crate::machine::{self, Cluster, DATA_DIR, Ring};
@@ -35,7 +36,9 @@ impl World {
         let mut sim = ringlog::sim::World::new(1);
         sim.set_pauses(false);
         sim.set_steps_max(u64::MAX);
-        let disk = SimDisk::new(&sim);
+        let mut medium = Medium::new();
+        medium.create_directory(Path::new(DATA_DIR)).expect("an empty disk takes a directory");
+        let disk = SimDisk::with_medium(&sim, medium, FaultPlan::default());
         let cluster = boot(&sim, &disk, shards);
         let wires = connect(&sim, &cluster);
         World { sim, cluster, disk, shards, wires }
