@@ -532,34 +532,55 @@ proptest! {
 
     #[test]
     fn passes_keep_exactly_what_the_model_keeps(steps in prop::collection::vec(step(), 1..60)) {
-        let mut log = TestLog::new();
-        for step in steps {
-            log.apply(step);
-        }
-        for id in 10..13 {
-            log.end(id, MarkerKind::Abort);
-        }
-        // Two full passes, and one after the horizon: then nothing is left that could go.
-        for ms in [0, 0, RETENTION_MS, 0] {
-            log.roll();
-            log.append(None, false, &[(0, 1)], 0);
-            log.apply(Step::Roll);
-            log.apply(Step::Clean(ms, 1_000));
-        }
-        log.cleaned_end = 0;
-        log.apply(Step::Clean(0, 1_000));
-        let once = log.segments.clone();
-        log.cleaned_end = 0;
-        log.apply(Step::Clean(0, 1_000));
-        let batches = |segments: &[Segment]| -> Vec<Bytes> {
-            segments.iter().flat_map(|segment| segment.batches.clone()).collect()
-        };
-        prop_assert_eq!(batches(&once), batches(&log.segments), "a pass more changes nothing");
-        let is_idle = |header: &BatchHeader| header.record_count == 0 || header.is_control();
-        let idle = log.batches().filter(|(header, _)| is_idle(header)).count();
-        // The last of five producers, with the markers those need, and the last of the log.
-        prop_assert!(idle <= 2 * log.producers.len() + 1, "{} batches without use", idle);
+        live(steps);
     }
+}
+
+/// Two transactions of each of two producers: values of the first, and so its marker, stay as well.
+#[test]
+fn markers_of_what_is_kept_are_kept() {
+    live(vec![
+        Step::Transactional(11, vec![(1, 0)], 0),
+        Step::End(11, MarkerKind::Commit),
+        Step::Transactional(11, vec![(0, 0)], 0),
+        Step::Transactional(10, vec![(2, 0)], 0),
+        Step::End(10, MarkerKind::Commit),
+        Step::Transactional(10, vec![(0, 0)], 0),
+    ]);
+}
+
+/// A log's life, each pass compared with the model, and how little is left at its end.
+fn live(steps: Vec<Step>) {
+    let mut log = TestLog::new();
+    for step in steps {
+        log.apply(step);
+    }
+    for id in 10..13 {
+        log.end(id, MarkerKind::Abort);
+    }
+    // Two full passes, and one after the horizon: then nothing is left that could go.
+    for ms in [0, 0, RETENTION_MS, 0] {
+        log.roll();
+        log.append(None, false, &[(0, 1)], 0);
+        log.apply(Step::Roll);
+        log.apply(Step::Clean(ms, 1_000));
+    }
+    log.cleaned_end = 0;
+    log.apply(Step::Clean(0, 1_000));
+    let once = log.segments.clone();
+    log.cleaned_end = 0;
+    log.apply(Step::Clean(0, 1_000));
+    let batches = |segments: &[Segment]| -> Vec<Bytes> {
+        segments.iter().flat_map(|segment| segment.batches.clone()).collect()
+    };
+    assert_eq!(batches(&once), batches(&log.segments), "a pass more changes nothing");
+    let is_idle = |header: &BatchHeader| header.record_count == 0 || header.is_control();
+    let idle = log.batches().filter(|(header, _)| is_idle(header)).count();
+    let needs_marker = |header: &BatchHeader| !is_idle(header) && header.is_transactional();
+    let with_values = log.batches().filter(|(header, _)| needs_marker(header)).count();
+    // The last of each producer with its marker, the last of the log, markers of what is kept.
+    let most = 2 * log.producers.len() + 1 + with_values;
+    assert!(idle <= most, "{idle} batches without use, {with_values} with values");
 }
 
 /// redpanda-data/redpanda#6664: a value that was aborted does not replace the one committed.
