@@ -241,8 +241,7 @@ fn source(machine: &mut Machine) -> (Medium, Logs) {
                 let values: Vec<Vec<u8>> = (0..1 + machine.random.below(4))
                     .map(|_| vec![next as u8; machine.random.index(3_000)])
                     .collect();
-                let mut batch =
-                    Batch::of(values.iter().map(|value| Record::value(value)).collect());
+                let mut batch = Batch::of(values.iter().map(Record::value).collect());
                 (batch.base_offset, batch.partition_leader_epoch) = (next, 0);
                 batch.base_timestamp = NOW_MS;
                 segment.extend_from_slice(&batch.encode());
