@@ -3,14 +3,14 @@
 //! Owns the list. Each measures the same number of the same requests at every size.
 
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::{ApiVersionsRequest, ConsumerGroupHeartbeatRequest, TopicName};
+use kafka_protocol::messages::{ApiVersionsRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::support::batch::Batch;
 use crate::support::client::request_frame;
 use crate::support::requests::{self, Topic};
 use crate::support::transactions::Identity;
-use crate::world::{World, member};
+use crate::world::World;
 
 /// Runs a row at a size.
 pub fn run(row: &str, size: u64) {
@@ -32,9 +32,7 @@ pub fn run(row: &str, size: u64) {
         "stable_end_with_open_transactions" => beside_open(&mut world, size, stable_ends),
         "committed_tail_fetch_after_aborts" => after_aborts(&mut world, size, true),
         "committed_fetch_over_aborts" => after_aborts(&mut world, size, false),
-        "commit_over_partitions" => commits(&mut world, size),
         "produce_beside_other_shards" => produces(&mut world),
-        "heartbeat_of_a_stable_member" => heartbeats(&mut world, size),
         "produce_of_a_large_record" => large(&mut world, size),
         "produce_beside_configured_topics" => beside_topics(&mut world, size),
         "start_with_much_retained" => start(&mut world, size),
@@ -195,63 +193,6 @@ fn after_aborts(world: &mut World, size: u64, tail: bool) {
     });
 }
 
-fn commits(world: &mut World, size: u64) {
-    world.create("wide", size as i32);
-    let mut producer = world.producer("wide");
-    let begin = |world: &mut World, producer: Identity| {
-        for partition in 0..size as i32 {
-            world.produce_in("wide", "wide", partition, &of(producer, 0));
-        }
-    };
-    begin(world, producer);
-    producer = world.end("wide", producer, true);
-    begin(world, producer);
-    // The markers are written behind the answer.
-    world.measure(|world| {
-        world.end("wide", producer, true);
-        world.sim.run_for(100).expect("no stall");
-    });
-}
-
-fn heartbeats(world: &mut World, size: u64) {
-    let name = |number: u64| StrBytes::from_string(format!("AAAAAAAAAAAAAAAAAAA{number:03}"));
-    let beat = |number: u64, epoch: i32| {
-        let group = kafka_protocol::messages::GroupId(StrBytes::from_static_str("many"));
-        ConsumerGroupHeartbeatRequest::default()
-            .with_group_id(group)
-            .with_member_id(name(number))
-            .with_member_epoch(epoch)
-            .with_rebalance_timeout_ms(if epoch == 0 { 60_000 } else { -1 })
-    };
-    world.create("shared", 1);
-    for number in 0..size {
-        let mut join = beat(number, 0);
-        let topic = TopicName(StrBytes::from_static_str("shared"));
-        join.subscribed_topic_names = Some(vec![topic]);
-        join.topic_partitions = Some(Vec::new());
-        world.ask_loaded(1, &join, |answer| answer.error_code);
-    }
-    // The last one has no partition, and is at the target when it has joined.
-    let number = size - 1;
-    let mut epoch = 0;
-    for _ in 0..ROUNDS_TO_REST {
-        let mut at = beat(number, epoch);
-        at.topic_partitions = (epoch == 0).then(Vec::new);
-        if epoch == 0 {
-            let topic = TopicName(StrBytes::from_static_str("shared"));
-            at.subscribed_topic_names = Some(vec![topic]);
-        }
-        epoch = member(&world.ask_loaded(1, &at, |answer| answer.error_code)).1;
-        world.sim.run_for(20).expect("no stall");
-    }
-    world.measure(|world| {
-        for _ in 0..REQUESTS {
-            let answer = world.ask(1, &beat(number, epoch));
-            assert_eq!((answer.error_code, answer.member_epoch), (0, epoch), "{answer:?}");
-        }
-    });
-}
-
 fn large(world: &mut World, size: u64) {
     let batch = || Batch::of_values([vec![7; size as usize]]).encode();
     world.produce(BUSY, 0, batch());
@@ -299,4 +240,3 @@ const BUSY: &str = "busy";
 const REQUESTS: u64 = 20;
 /// A segment of a mebibyte holds some of them.
 const LONG_BYTES: usize = 60_000;
-const ROUNDS_TO_REST: usize = 3;

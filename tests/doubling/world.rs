@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kafka_protocol::messages::ConsumerGroupHeartbeatResponse;
 use kafka_protocol::protocol::Request;
 use ringlog::ids::{PartitionIndex, ShardId};
 use ringlog::io::mailbox::MeshLimits;
@@ -133,19 +132,12 @@ impl World {
     pub fn measure<T>(&mut self, work: impl FnOnce(&mut World) -> T) -> T {
         // What is behind from before is not what is asked about.
         self.sim.run_for(1_000).expect("no stall");
-        let blocks = self.blocks();
         let before = Count::now();
         let result = counted_work(|| work(self));
         let cost = before.elapsed();
         println!("\nallocations: {}", cost.allocations);
         println!("allocated bytes: {}", cost.bytes);
-        println!("journal blocks: {}", self.blocks().saturating_sub(blocks));
         result
-    }
-
-    fn blocks(&self) -> u64 {
-        let of = |shard: &Rc<ringlog::shard::Shard>| shard.journal.counters().blocks.get();
-        self.cluster.shards.iter().map(of).sum()
     }
 
     /// Ends in order, and starts again.
@@ -196,10 +188,4 @@ fn boot(sim: &ringlog::sim::World, disk: &SimDisk, shards: u16) -> Rc<Cluster> {
 fn connect(sim: &ringlog::sim::World, cluster: &Rc<Cluster>) -> Vec<Wire> {
     let network = Network::of(sim);
     cluster.shards.iter().map(|shard| Wire::connect(&network, shard)).collect()
-}
-
-/// Member id and epoch of an answer.
-pub fn member(answer: &ConsumerGroupHeartbeatResponse) -> (String, i32) {
-    let id = answer.member_id.as_ref().map(ToString::to_string).unwrap_or_default();
-    (id, answer.member_epoch)
 }
