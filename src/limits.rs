@@ -11,7 +11,7 @@ pub const BLOCK_ALIGN: usize = 4096;
 pub const JOURNAL_BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
 /// Smallest capacity of an open journal block buffer.
-pub const JOURNAL_BLOCK_BYTES_MIN: usize = 4 * 1024;
+pub const JOURNAL_BLOCK_BYTES_MIN: usize = 16 * 1024;
 
 /// Most journal blocks in flight at once per shard.
 pub const JOURNAL_BLOCKS_IN_FLIGHT_MAX: usize = 2;
