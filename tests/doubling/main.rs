@@ -2,8 +2,8 @@
 //! stays below 1.2 times as much.
 //!
 //! A row is a whole broker on the simulated machine, asked over its own connection code, in a child
-//! that counts its allocations in the measured part only: no clock, no noise. Asked-for
-//! bytes are compared for the size of records. With
+//! that counts its allocations in the measured part only: no clock, no noise. Journal blocks are
+//! compared for transactions, asked-for bytes for the size of records. With
 //! `RINGLOG_DOUBLING_INSTRUCTIONS=1` the child runs below callgrind, which takes many minutes, and
 //! instructions are compared as well: a scan that allocates nothing shows too.
 
@@ -29,6 +29,7 @@ struct Costs {
     instructions: Option<f64>,
     allocations: f64,
     allocated_bytes: f64,
+    journal_blocks: f64,
 }
 
 /// How much more the same work may cost when a quantity has doubled.
@@ -92,6 +93,7 @@ fn run(row: &str, size: u64) -> Costs {
         instructions: number(&errors, "Collected :"),
         allocations: told("allocations:"),
         allocated_bytes: told("allocated bytes:"),
+        journal_blocks: told("journal blocks:"),
     };
     let counted = costs.instructions.is_some_and(|count| count > 0.0);
     assert!(!below_valgrind || counted, "{errors}");
@@ -153,6 +155,15 @@ fn open_transactions() {
 fn aborted_transactions_in_history() {
     check("committed_tail_fetch_after_aborts", 10, Growth::Flat);
     check("committed_fetch_over_aborts", 10, Growth::Double);
+}
+
+#[test]
+fn partitions_in_a_transaction() {
+    let costs = check("commit_over_partitions", 8, Growth::Double);
+    for pair in costs.windows(2) {
+        let (before, after) = (pair[0].journal_blocks, pair[1].journal_blocks);
+        assert!(after <= before * Growth::Flat.most(), "blocks grow from {before} to {after}");
+    }
 }
 
 #[test]

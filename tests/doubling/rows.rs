@@ -32,6 +32,7 @@ pub fn run(row: &str, size: u64) {
         "stable_end_with_open_transactions" => beside_open(&mut world, size, stable_ends),
         "committed_tail_fetch_after_aborts" => after_aborts(&mut world, size, true),
         "committed_fetch_over_aborts" => after_aborts(&mut world, size, false),
+        "commit_over_partitions" => commits(&mut world, size),
         "produce_beside_other_shards" => produces(&mut world),
         "produce_of_a_large_record" => large(&mut world, size),
         "produce_beside_configured_topics" => beside_topics(&mut world, size),
@@ -190,6 +191,24 @@ fn after_aborts(world: &mut World, size: u64, tail: bool) {
             let aborted = partition.aborted_transactions.as_ref().map_or(0, Vec::len);
             assert_eq!(aborted, if tail { 0 } else { size as usize }, "{answer:?}");
         }
+    });
+}
+
+fn commits(world: &mut World, size: u64) {
+    world.create("wide", size as i32);
+    let mut producer = world.producer("wide");
+    let begin = |world: &mut World, producer: Identity| {
+        for partition in 0..size as i32 {
+            world.produce_in("wide", "wide", partition, &of(producer, 0));
+        }
+    };
+    begin(world, producer);
+    producer = world.end("wide", producer, true);
+    begin(world, producer);
+    // The markers are written behind the answer.
+    world.measure(|world| {
+        world.end("wide", producer, true);
+        world.sim.run_for(100).expect("no stall");
     });
 }
 

@@ -132,12 +132,19 @@ impl World {
     pub fn measure<T>(&mut self, work: impl FnOnce(&mut World) -> T) -> T {
         // What is behind from before is not what is asked about.
         self.sim.run_for(1_000).expect("no stall");
+        let blocks = self.blocks();
         let before = Count::now();
         let result = counted_work(|| work(self));
         let cost = before.elapsed();
         println!("\nallocations: {}", cost.allocations);
         println!("allocated bytes: {}", cost.bytes);
+        println!("journal blocks: {}", self.blocks().saturating_sub(blocks));
         result
+    }
+
+    fn blocks(&self) -> u64 {
+        let of = |shard: &Rc<ringlog::shard::Shard>| shard.journal.counters().blocks.get();
+        self.cluster.shards.iter().map(of).sum()
     }
 
     /// Ends in order, and starts again.

@@ -3,7 +3,7 @@
 //! by itself, as old brokers let it (hazard C11).
 
 use kafka_protocol::messages::describe_producers_request::TopicRequest;
-use kafka_protocol::messages::describe_producers_response::ProducerState;
+use kafka_protocol::messages::describe_producers_response::{PartitionResponse, ProducerState};
 use kafka_protocol::messages::write_txn_markers_request::{
     WritableTxnMarker, WritableTxnMarkerTopic,
 };
@@ -58,14 +58,27 @@ fn write_versioned(client: &mut Client, topic: &str, epoch: i16, version: i8) ->
 }
 
 fn described(client: &mut Client, topic: &str, partition: i32) -> (i16, Vec<ProducerState>) {
+    let answer = describe(client, topic, partition);
+    assert_eq!(answer.error_message, None);
+    (answer.error_code, answer.active_producers)
+}
+
+/// Code and message of an answer without producers.
+fn refused(client: &mut Client, topic: &str, partition: i32) -> (i16, Option<String>) {
+    let answer = describe(client, topic, partition);
+    assert_eq!(answer.active_producers, []);
+    (answer.error_code, answer.error_message.map(|message| message.to_string()))
+}
+
+fn describe(client: &mut Client, topic: &str, partition: i32) -> PartitionResponse {
     let asked = TopicRequest::default()
         .with_name(StrBytes::from_string(topic.to_owned()).into())
         .with_partition_indexes(vec![partition]);
     let request = DescribeProducersRequest::default().with_topics(vec![asked]);
     let response = client.call(0, &request);
     let answer = response.topics[0].partitions[0].clone();
-    assert_eq!((answer.partition_index, answer.error_message), (partition, None));
-    (answer.error_code, answer.active_producers)
+    assert_eq!(answer.partition_index, partition);
+    answer
 }
 
 fn markers_at_every_node(cluster: &Cluster) {
@@ -108,8 +121,10 @@ fn producers_are_described_at_every_node(cluster: &Cluster) {
         assert_eq!((found.producer_id.0, found.producer_epoch, found.last_sequence), (9, 4, 11));
         assert_eq!((found.coordinator_epoch, found.current_txn_start_offset), (-1, -1));
         assert_eq!(described(&mut client, &topic.name, 7).0, 3);
-        assert_eq!(described(&mut client, &unique("nobody"), 0).0, 3);
-        assert_eq!(described(&mut client, "a topic", 0).0, 17);
+        let not_hosted = "This server does not host this topic-partition.".to_owned();
+        assert_eq!(refused(&mut client, &unique("nobody"), 0), (3, Some(not_hosted)));
+        let (code, message) = refused(&mut client, "a topic", 0);
+        assert_eq!((code, message.is_some()), (17, true));
     }
 }
 

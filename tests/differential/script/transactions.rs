@@ -217,6 +217,7 @@ fn ends(peer: &mut Peer, version: i16) {
             let ended = ended.expect("an answer");
             who = Identity { id: ended.producer_id.0, epoch: ended.producer_epoch };
             peer.ask(&format!("EndTxn of nothing, {word}"), version, &end_txn(&id, who, first));
+            is_over(peer, &id);
             if !first {
                 return;
             }
