@@ -232,8 +232,7 @@ impl Ring {
         self.listen();
         if self.doorbell.fall_asleep(&self.calls) {
             let now_ns = clock::now().0;
-            let first = self.state.borrow().timers.keys().next().copied();
-            let left = first.map(|(deadline_ns, _)| deadline_ns.saturating_sub(now_ns));
+            let left = self.first_deadline_ns().map(|first_ns| first_ns.saturating_sub(now_ns));
             self.enter(Wait::Until(left.map(Duration::from_nanos)));
             self.doorbell.wake_up();
         }
@@ -245,7 +244,7 @@ impl Ring {
             self.enter(Wait::No);
         }
         let begun_ns = clock::now().0;
-        let first_ns = self.state.borrow().timers.keys().next().map_or(u64::MAX, |first| first.0);
+        let first_ns = self.first_deadline_ns().unwrap_or(u64::MAX);
         loop {
             {
                 let mut uring = self.uring.borrow_mut();
@@ -267,6 +266,11 @@ impl Ring {
             }
             std::hint::spin_loop();
         }
+    }
+
+    /// Deadline of the next timer.
+    fn first_deadline_ns(&self) -> Option<u64> {
+        self.state.borrow().timers.keys().next().map(|&(deadline_ns, _)| deadline_ns)
     }
 
     /// Has the kernel tell of the doorbell.
