@@ -21,6 +21,7 @@ use crate::config::broker::{Advertise, BrokerConfig, Durability};
 use crate::crash;
 use crate::ids::{JournalSequence, ShardId};
 use crate::io::buffers::Home;
+use crate::io::cores::cores_near;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::RingDisk;
 use crate::io::listener::Listener;
@@ -331,7 +332,10 @@ fn serve(
         .collect();
     watch_signals(stoppers)?;
     announce(Arc::clone(&together), context.shards, addresses);
-    let options = ExecutorOptions { spin_before_park: context.config.mode.spin_before_park() };
+    let options = ExecutorOptions {
+        cores: cores_near(&context.config.data_dir),
+        spin_before_park: context.config.mode.spin_before_park(),
+    };
     let outcome = run_shards(options, seeds, run_shard);
     outcome.map_err(BrokerError::from)
 }

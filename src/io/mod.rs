@@ -22,6 +22,8 @@ pub use buffers::AlignedBuffer;
 
 pub mod buffers;
 pub mod clock;
+pub mod cores;
+pub mod device;
 pub mod executor;
 pub mod file;
 pub mod in_flight;
