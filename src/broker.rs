@@ -58,8 +58,8 @@ impl BrokerError {
 /// A problem at the start, or a shard that failed.
 pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     let config = Arc::new(config);
+    process::take_small_pages();
     if config.memory_bytes < SMALL_MEMORY_BELOW_BYTES {
-        process::take_small_pages();
         process::keep_freed_memory(SMALL_MEMORY_KEPT_MS);
     }
     std::fs::create_dir_all(&config.data_dir)

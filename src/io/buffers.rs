@@ -5,8 +5,9 @@
 //! on a foreign thread sends it home to be freed there: the count that a write in flight shares is
 //! not for other threads.
 //!
-//! Invariants: address and length are multiples of [`BLOCK_ALIGN`]; the memory is zero when handed
-//! out; once frozen it is never written again.
+//! Invariants: address and capacity are multiples of [`BLOCK_ALIGN`], and so is the length of what
+//! is written to a file; what was not written to cannot be read; once frozen it is never written
+//! again.
 
 use std::alloc::Layout;
 use std::mem::ManuallyDrop;
@@ -35,11 +36,37 @@ impl AlignedBuffer {
         AlignedBuffer { memory: or_fail(memory, length), capacity: length, length }
     }
 
-    /// Space for a read of up to `capacity` bytes, none of which is there yet.
-    pub(super) fn for_read(capacity: usize) -> AlignedBuffer {
+    /// Space for up to `capacity` bytes, none of which is there yet.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> AlignedBuffer {
         // SAFETY: as above.
         let memory = unsafe { std::alloc::alloc(layout(capacity)) };
         AlignedBuffer { memory: or_fail(memory, capacity), capacity, length: 0 }
+    }
+
+    /// Bytes it has space for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends bytes. Panics if there is no space for them: callers size what they write.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let space = self.capacity - self.length;
+        assert!(bytes.len() <= space, "{} bytes into {space}", bytes.len());
+        // SAFETY: so much space is there behind `length`, and `&mut self` excludes that `bytes`
+        // are in it.
+        unsafe {
+            let end = self.memory.as_ptr().add(self.length);
+            end.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        self.length += bytes.len();
+    }
+
+    /// Appends zeroes up to the next multiple of [`BLOCK_ALIGN`].
+    pub fn pad(&mut self) {
+        let padding = self.length.next_multiple_of(BLOCK_ALIGN) - self.length;
+        self.extend_from_slice(&PADDING[..padding]);
     }
 
     /// Where a read goes to.
@@ -111,6 +138,8 @@ impl Drop for AlignedBuffer {
         unsafe { std::alloc::dealloc(self.memory.as_ptr(), layout(self.capacity)) };
     }
 }
+
+static PADDING: [u8; BLOCK_ALIGN] = [0; BLOCK_ALIGN];
 
 fn layout(capacity: usize) -> Layout {
     assert!(capacity > 0 && capacity.is_multiple_of(BLOCK_ALIGN), "unaligned length {capacity}");

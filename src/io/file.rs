@@ -300,7 +300,7 @@ impl RingFile {
 
     async fn read_part(&self, position: u64, length: usize) -> io::Result<Bytes> {
         let file = Rc::clone(self.file());
-        let mut buffer = AlignedBuffer::for_read(length);
+        let mut buffer = AlignedBuffer::with_capacity(length);
         let wanted = u32::try_from(length).map_err(|_| invalid("too long a read"))?;
         let entry =
             opcode::Read::new(descriptor(&file), buffer.space(), wanted).offset(position).build();

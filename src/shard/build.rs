@@ -135,7 +135,6 @@ pub async fn build(inputs: Inputs) -> Result<Rc<Shard>, String> {
         .map_err(|error| format!("its journal cannot be prepared: {error}"))?;
     let journal = Journal::new(
         Rc::clone(&runtime),
-        Rc::clone(&disk),
         home,
         identity,
         files,
