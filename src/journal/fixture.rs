@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_lite::future::block_on;
@@ -27,7 +28,7 @@ pub(super) struct MemoryFile {
 }
 
 impl File for MemoryFile {
-    fn write_at(&self, _: Rc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
+    fn write_at(&self, _: Arc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
         unreachable!("replay only reads")
     }
 

@@ -22,7 +22,6 @@ use smallvec::SmallVec;
 use super::block::{self, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Identity, Seal};
 use super::ring::{CONTROL_SHARE, JournalPoint, Placement, Purpose, Reservation, Ring};
 use crate::ids::{JournalSequence, Offset, TopicPartition};
-use crate::io::buffers::Home;
 use crate::io::{AlignedBuffer, File, Monotonic, Runtime};
 use crate::limits::{
     JOURNAL_BLOCK_BYTES_COPIED, JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN,
@@ -72,7 +71,6 @@ pub struct Journaled {
 /// One shard's journal.
 pub struct Journal {
     runtime: Rc<dyn Runtime>,
-    home: Rc<Home>,
     identity: Identity,
     files: Vec<Rc<dyn File>>,
     memory_budget: usize,
@@ -187,7 +185,6 @@ impl Journal {
     #[must_use]
     pub fn new(
         runtime: Rc<dyn Runtime>,
-        home: Rc<Home>,
         identity: Identity,
         files: Vec<Rc<dyn File>>,
         ring: Ring,
@@ -197,7 +194,6 @@ impl Journal {
         let before_first = JournalSequence(ring.head().sequence.0 - 1);
         Rc::new(Journal {
             runtime,
-            home,
             identity,
             files,
             memory_budget,
@@ -563,7 +559,6 @@ impl Journal {
     async fn submit_blocks(self: Rc<Self>) {
         loop {
             let seen = self.work.generation();
-            self.home.collect();
             while let Some(block) = self.next_to_submit() {
                 self.submit(block);
             }
@@ -629,7 +624,7 @@ impl Journal {
     fn submit(self: &Rc<Self>, mut open: OpenBlock) {
         let placement = self.place(&mut open);
         let OpenBlock { buffer, memory, charge, .. } = open;
-        let frozen = buffer.freeze(&self.home);
+        let frozen = buffer.freeze();
         memory.seal(frozen.bytes, charge);
         bump(&self.counters.blocks, 1);
         bump(&self.counters.block_bytes, frozen.written.len() as u64);

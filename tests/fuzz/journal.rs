@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ringlog::ids::{
@@ -114,7 +115,7 @@ fn blocks() {
 struct Held(Bytes);
 
 impl File for Held {
-    fn write_at(&self, _: Rc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
+    fn write_at(&self, _: Arc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
