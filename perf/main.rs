@@ -34,6 +34,7 @@ mod partitions;
 mod producer;
 mod recovery;
 mod report;
+mod retention;
 mod scenario;
 mod syscalls;
 mod tail;
@@ -95,6 +96,8 @@ enum Run {
     Checkpoint(checkpoint::CheckpointArguments),
     /// Produce while a topic is compacted, and measure what compaction gets through
     Compaction(compaction::CompactionArguments),
+    /// Produce while segments roll and go, and while all is kept
+    Retention(retention::RetentionArguments),
     /// Read what is not in memory, in order and at random
     Cold(cold::ColdArguments),
     /// Make many partitions, write to all of them, do nothing, and start again
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Run(Run::Groups(arguments)) => groups::run(&arguments),
         Command::Run(Run::Checkpoint(arguments)) => checkpoint::run(&arguments),
         Command::Run(Run::Compaction(arguments)) => compaction::run(&arguments),
+        Command::Run(Run::Retention(arguments)) => retention::run(&arguments),
         Command::Run(Run::Cold(arguments)) => cold::run(&arguments),
         Command::Run(Run::Partitions(arguments)) => partitions::run(&arguments),
         Command::Run(Run::Recovery(arguments)) => recovery::run(&arguments),

@@ -88,6 +88,8 @@ pub const CHECKPOINT_SECONDS: &str = "ringlog_checkpoint_seconds_sum";
 pub const SEGMENT_BYTES_READ: &str = "ringlog_segment_read_bytes_total";
 /// Those of them read before a reader asked.
 pub const SEGMENT_BYTES_AHEAD: &str = "ringlog_segment_read_ahead_bytes_total";
+/// Segments that left their logs.
+pub const SEGMENTS_DELETED: &str = "ringlog_segments_deleted_total";
 /// Passes of compaction.
 pub const CLEANER_PASSES: &str = "ringlog_cleaner_passes_total";
 /// Bytes they have read.

@@ -78,8 +78,9 @@ pub fn run(arguments: &RecoveryArguments) -> Result<(), Fault> {
     report.add("start_after_stop_s", number(recovered.clean_seconds));
     report.add("recovery_s_per_gb", number(recovered.seconds_per_gigabyte()));
     if arguments.retained_mib > 0 {
-        let seconds = start_with_retained(&arguments.own, arguments.retained_mib)?;
-        report.add("start_after_crash_with_retained_s", number(seconds));
+        let retained = start_with_retained(&arguments.own, arguments.retained_mib)?;
+        report.add("start_after_crash_with_retained_s", number(retained.seconds));
+        report.add("journal_with_retained_gb", number(retained.journal_gigabytes));
     }
     report.print(arguments.json);
     Ok(())
@@ -103,13 +104,29 @@ pub fn recover(own: &Own, journal_mib: u64) -> Result<Recovered, Fault> {
     Ok(Recovered { gigabytes: in_use / 1e9, crashed_seconds, clean_seconds })
 }
 
-/// Seconds of a start after a crash with so much in segments, and in the journal what checkpoints
-/// leave there.
-pub fn start_with_retained(own: &Own, retained_mib: u64) -> Result<f64, Fault> {
-    let server = own.start(&[])?;
+/// A start after a crash with much in segments.
+pub struct Retained {
+    pub seconds: f64,
+    /// What was in the journal.
+    pub journal_gigabytes: f64,
+}
+
+/// Has so much in segments, and in the journal always the same, and starts after a crash.
+pub fn start_with_retained(own: &Own, retained_mib: u64) -> Result<Retained, Fault> {
+    let server = own.start(&["--set", "checkpoint_interval_ms=1h"])?;
     load::fill(&server, "retained", retained_mib << 20)?;
-    let broker = Broker::start(server.into_broker()?.kill()?)?;
-    Ok(broker.start_up().as_secs_f64())
+    // A checkpoint begins when half of the ring is in use: after one, so much is in it.
+    let before = server.scrape()?.get(CHECKPOINTS);
+    while server.scrape()?.get(CHECKPOINTS) == before {
+        load::fill(&server, "retained", 1 << 20)?;
+    }
+    load::fill(&server, "retained", RETAINED_JOURNAL_BYTES)?;
+    let in_use = server.scrape()?.get("ringlog_journal_ring_used_bytes");
+    let launch = server.into_broker()?.kill()?;
+    // What the file system has not written yet is the load's, not the start's.
+    rustix::fs::sync();
+    let seconds = Broker::start(launch)?.start_up().as_secs_f64();
+    Ok(Retained { seconds, journal_gigabytes: in_use / 1e9 })
 }
 
 /// Starts brokers on much and on little, and prints the report.
@@ -265,4 +282,5 @@ pub fn make_ids(server: &Server, numbers: std::ops::Range<usize>) -> Result<(), 
 }
 
 const MAKERS: usize = 64;
+const RETAINED_JOURNAL_BYTES: u64 = 32 << 20;
 const TOLD_TIMEOUT: Duration = Duration::from_secs(60);

@@ -136,6 +136,17 @@ pub const READ_AHEAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes that compaction goes through before other work of its shard comes.
 pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;
 
+/// Bytes that compaction reads, writes or goes through before what waits for the journal comes
+/// first: as much of the device's time as a commit of the journal takes.
+pub const CLEANER_PIECE_BYTES: usize = 256 * 1024;
+
+/// Bytes by which a large file on its way off the disk is cut at once: a file system that hands free
+/// blocks on to its device takes some milliseconds for as much.
+pub const UNLINK_PIECE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Pause after each of them.
+pub const UNLINK_PAUSE_MS: u64 = 5;
+
 /// Partitions that the cleaner looks at before other work of its shard comes.
 pub const CLEANER_PARTITIONS_PER_TURN: usize = 128;
 

@@ -74,6 +74,15 @@ impl Disk for RingDisk {
         }))
     }
 
+    fn write_unsynced<'a>(
+        &'a self,
+        path: &'a Path,
+        content: &'a [u8],
+    ) -> LocalFuture<'a, io::Result<()>> {
+        let (path, content) = (path.to_owned(), content.to_owned());
+        Box::pin(blocking(move || fs::write(path, content)))
+    }
+
     fn append<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> LocalFuture<'a, io::Result<()>> {
         let (path, content) = (path.to_owned(), content.to_owned());
         Box::pin(blocking(move || {

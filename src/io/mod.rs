@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
+
 pub use buffers::AlignedBuffer;
 
 pub mod buffers;
@@ -128,6 +130,28 @@ pub trait Disk {
 
     /// Writes a whole small file and makes its content durable (but not its name).
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> LocalFuture<'a, io::Result<()>>;
+
+    /// Writes a whole small file, of which nothing is durable before a [`Disk::sync_filesystem`].
+    fn write_unsynced<'a>(
+        &'a self,
+        path: &'a Path,
+        content: &'a [u8],
+    ) -> LocalFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let mode =
+                OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
+            let file = self.open(path, mode).await?;
+            let mut position = 0;
+            for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
+                let mut buffer = self.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
+                buffer[..piece.len()].copy_from_slice(piece);
+                file.write_at(Arc::new(buffer), position).await?;
+                position += piece.len() as u64;
+            }
+            file.set_length(position).await?;
+            file.close().await
+        })
+    }
 
     /// Appends to a small file and makes the bytes durable; creates it if absent.
     fn append<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> LocalFuture<'a, io::Result<()>>;

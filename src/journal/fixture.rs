@@ -13,8 +13,8 @@ use super::block::{
     BATCH_ENTRY_BYTES, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, FileHeader, Identity, Seal,
     aligned_bytes, batch_entry, control_entry, seal,
 };
-use super::forward::{Probing, scan_forward};
-use super::replay::{Expected, Extent, Replay, Replayed, Scan, Start, scan};
+use super::forward::{Following, Probing};
+use super::replay::{Expected, Extent, Judged, Replay, Replayed, Scan, Start, scan};
 use super::ring::{Geometry, Ring};
 use crate::ids::{BootNumber, JournalSequence, PartitionIndex, ShardId, TopicId, TopicPartition};
 use crate::io::{AlignedBuffer, File, LocalFuture};
@@ -212,19 +212,35 @@ impl Disk {
         }
     }
 
-    /// What a scan finds, and what a start finds, which reads less: it must be the same.
+    /// What a scan finds. What a start is told, which reads less, must be the same where that
+    /// finds a torn tail.
     pub(super) fn scan(&self, start: Option<Start>) -> Scan {
         let whole = self.scan_whole(start);
-        if let Some(start) = start {
-            let (files, expected, mut keep_bytes) = (self.as_files(), self.expected(), u64::MAX);
-            let found = scan_forward(&files, &expected, start, &mut keep_bytes, Probing::default());
-            let found = block_on(found).expect("scan");
-            assert_eq!((&found.good, &found.later), (&whole.good, &whole.later));
-            assert_eq!((found.end, found.verdict), (whole.end, whole.verdict));
-            assert_eq!(found.highest_sequence, whole.highest_sequence);
-            assert_eq!((&found.ring, found.headers_lost), (&whole.ring, whole.headers_lost));
+        if let Some(start) = start
+            && let Some((told, judged)) = self.follow(start, Probing::default())
+        {
+            assert_eq!((&judged.good, &judged.later), (&whole.good, &whole.later));
+            assert_eq!((judged.end, judged.verdict), (whole.end, whole.verdict));
+            assert_eq!(judged.highest_sequence, whole.highest_sequence);
+            assert_eq!(whole.headers_lost, 0);
+            assert_eq!(told, self.replay(&whole, Extent::Good).0);
         }
         whole
+    }
+
+    /// What a start is told, if it need not read everything.
+    pub(super) fn follow(&self, start: Start, probing: Probing) -> Option<(Vec<Replayed>, Judged)> {
+        let files = self.as_files();
+        block_on(async {
+            let begun = Following::begin(&files, &self.expected(), start).await;
+            let mut following = begun.expect("headers")?;
+            let mut told = Vec::new();
+            while let Some(entry) = following.next().await.expect("entry") {
+                told.push(entry);
+            }
+            let judged = following.end(probing).await.expect("probes")?;
+            Some((told, judged))
+        })
     }
 
     pub(super) fn scan_whole(&self, start: Option<Start>) -> Scan {

@@ -1,23 +1,31 @@
-//! The first pass of a start over a ring of which little may be in use: from the image's position
-//! to the first block that is not the next in sequence, and a look at what comes after it.
+//! One pass over a ring of which little may be in use: the entries from the image's position to the
+//! first block that is not the next in sequence, and a look at what comes after it.
 //!
 //! Owns how much of a ring is read to be sure of its end. A torn tail is told from damage by blocks
 //! after it, and those can be anywhere up to one lap from the start: so what follows the end is
 //! read whole for [`JOURNAL_PROBE_BYTES`], which is all of an ordinary ring, and in a larger one
 //! from there on a block's length in every [`JOURNAL_PROBE_STRIDE_BYTES`], the beginning of every
 //! file included. Whatever begins like a later block of this boot, a file that is missing or short,
-//! or anything known to be durable that is not there, has all of the ring read, by [`scan`]. What
-//! this does not see is damage that begins with the first bad block, is longer than what is read
-//! whole, and is followed by less journal than lies between two looks.
+//! or anything known to be durable that is not there, has all of the ring read, by
+//! [`scan`](super::replay::scan). What this does not see is damage that begins with the first bad
+//! block, is longer than what is read whole, and is followed by less journal than lies between two
+//! looks.
 //!
-//! Invariant: what it returns is what [`scan`] returns, but for the bytes that it keeps.
+//! Keeps nothing of what it has told: memory that nobody has used for a while costs more than the
+//! device takes to read as much. So entries are told before the end is judged: whoever acts on them
+//! must be able to begin anew, as after a crash.
+//!
+//! Invariant: where [`Following::end`] finds a torn tail, `scan` finds the same one, and what was
+//! told is what [`Replay`](super::replay::Replay) tells of its good blocks.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::block::{self, BLOCK_HEADER_BYTES, BlockHeader, Identity};
-use super::replay::{Expected, ReplayError, RingFiles, Scan, Start, find_header, judge, scan};
+use super::replay::{
+    Expected, Joining, Judged, ReplayError, Replayed, RingFiles, Start, find_header, judge,
+};
 use super::ring::{Geometry, JournalPoint};
 use super::window::Window;
 use crate::ids::JournalSequence;
@@ -38,64 +46,72 @@ impl Default for Probing {
     }
 }
 
-/// Finds and judges the blocks that a start replays. Their bytes are kept as long as `keep_bytes`,
-/// from which they are taken, lasts.
-pub async fn scan_forward(
-    files: &RingFiles,
-    expected: &Expected,
+/// What a ring tells from the position of its image on, in order.
+pub struct Following<'a> {
+    ring: Ring<'a>,
     start: Start,
-    keep_bytes: &mut u64,
-    probing: Probing,
-) -> Result<Scan, ReplayError> {
-    let mut window = Window::default();
-    let (ring, headers_lost) = find_header(files, expected, &mut window).await?;
-    if let Some((identity, geometry)) = &ring
-        && headers_lost == 0
-        && !expected.holes_are_legitimate
-    {
+    /// The next block.
+    point: JournalPoint,
+    good: Vec<BlockHeader>,
+    window: Window,
+    joining: Joining,
+}
+
+impl<'a> Following<'a> {
+    /// Begins; `None` where all of the ring has to be read.
+    pub async fn begin(
+        files: &'a RingFiles,
+        expected: &Expected,
+        start: Start,
+    ) -> Result<Option<Following<'a>>, ReplayError> {
+        let mut window = Window::default();
+        let (ring, headers_lost) = find_header(files, expected, &mut window).await?;
+        let is_whole = headers_lost == 0 && !expected.holes_are_legitimate;
+        let Some((identity, geometry)) = ring.filter(|_| is_whole) else { return Ok(None) };
         let ring = Ring { files, identity, geometry };
-        let (good, kept) = ring.follow(start.point, &mut window, keep_bytes).await?;
-        let judged = judge(&good, Some(geometry), Some(start), false);
-        let is_all_there = judged.end.sequence > start.durable_through;
-        let lap = start.point.position + geometry.ring_bytes();
-        let rest = probes(geometry, judged.end.position..lap, probing);
-        if is_all_there && !ring.goes_on(judged.end.sequence, rest, &mut window).await? {
-            return Ok(Scan::of(judged, Some((identity.clone(), *geometry)), 0, kept));
+        let (point, joining) = (start.point, Joining::default());
+        Ok(Some(Following { ring, start, point, good: Vec::new(), window, joining }))
+    }
+
+    /// The next whole batch or control entry; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Replayed>, ReplayError> {
+        loop {
+            if let Some(entry) = self.joining.next()? {
+                return Ok(Some(entry));
+            }
+            let Some((header, bytes)) = self.ring.next_block(self.point, &mut self.window).await?
+            else {
+                return Ok(None);
+            };
+            self.point = JournalPoint {
+                position: header.position + bytes.len() as u64,
+                sequence: JournalSequence(header.sequence.0.saturating_add(1)),
+            };
+            self.good.push(header);
+            self.joining.open(header, bytes);
         }
     }
-    scan(files, expected, Some(start)).await
+
+    /// What the ring holds, once all of it was told; `None` where all of the ring has to be read.
+    pub async fn end(mut self, probing: Probing) -> Result<Option<Judged>, ReplayError> {
+        let geometry = &self.ring.geometry;
+        let judged = judge(&self.good, Some(geometry), Some(self.start), false);
+        let is_all_there = judged.end.sequence > self.start.durable_through;
+        let lap = self.start.point.position + geometry.ring_bytes();
+        let rest = probes(geometry, judged.end.position..lap, probing);
+        let missing = judged.end.sequence;
+        let goes_on = !is_all_there || self.ring.goes_on(missing, rest, &mut self.window).await?;
+        Ok((!goes_on).then_some(judged))
+    }
 }
 
 struct Ring<'a> {
     files: &'a RingFiles,
-    identity: &'a Identity,
-    geometry: &'a Geometry,
+    identity: Identity,
+    geometry: Geometry,
 }
 
 impl Ring<'_> {
-    /// The blocks from `point` on, as long as each is the next one.
-    async fn follow(
-        &self,
-        mut point: JournalPoint,
-        window: &mut Window,
-        keep_bytes: &mut u64,
-    ) -> Result<(Vec<BlockHeader>, Vec<Bytes>), ReplayError> {
-        let (mut good, mut kept) = (Vec::new(), Vec::new());
-        while let Some((header, bytes)) = self.next_block(point, window).await? {
-            let aligned = bytes.len() as u64;
-            if kept.len() == good.len() && *keep_bytes >= aligned {
-                *keep_bytes -= aligned;
-                kept.push(bytes);
-            }
-            good.push(header);
-            point = JournalPoint {
-                position: header.position + aligned,
-                sequence: JournalSequence(header.sequence.0.saturating_add(1)),
-            };
-        }
-        Ok((good, kept))
-    }
-
     /// The block that follows `point`, if it is whole: right there, or in the next file if it did
     /// not fit into this one.
     async fn next_block(
@@ -113,7 +129,7 @@ impl Ring<'_> {
             let (file, offset) = self.geometry.locate(position);
             let limit = file_bytes;
             let start = window.read(self.files, file, offset, BLOCK_ALIGN, limit).await?;
-            let Ok(header) = block::peek(&start, self.identity) else { continue };
+            let Ok(header) = block::peek(&start, &self.identity) else { continue };
             let length = header.aligned_bytes();
             let next = self.geometry.position_of_next(point.position, length as u64);
             let is_next = header.sequence == point.sequence
@@ -124,7 +140,7 @@ impl Ring<'_> {
                 continue;
             }
             let bytes = window.read(self.files, file, offset, length, limit).await?;
-            if block::check(&bytes, self.identity) == Ok(header) {
+            if block::check(&bytes, &self.identity) == Ok(header) {
                 return Ok(Some((header, bytes)));
             }
         }
@@ -144,7 +160,7 @@ impl Ring<'_> {
                 if start.len() < BLOCK_HEADER_BYTES {
                     return Ok(true);
                 }
-                let Ok(header) = block::peek(&start, self.identity) else { continue };
+                let Ok(header) = block::peek(&start, &self.identity) else { continue };
                 if header.sequence < missing {
                     continue;
                 }
@@ -154,7 +170,7 @@ impl Ring<'_> {
                 let length = length.min(room.unwrap_or(usize::MAX));
                 let limit = range.end.max(offset + length as u64);
                 let bytes = window.read(self.files, file, offset, length, limit).await?;
-                if header.sequence > missing || block::check(&bytes, self.identity).is_ok() {
+                if header.sequence > missing || block::check(&bytes, &self.identity).is_ok() {
                     return Ok(true);
                 }
             }

@@ -7,8 +7,8 @@
 //!
 //! Every 4 KiB position of the ring is tried: a walk that ends at its first bad block has to probe
 //! the rest anyway, to tell a torn tail from damage to acknowledged data. Older blocks of this boot
-//! still validate; they are told by their sequence. A start first tries to do with less
-//! (`forward.rs`).
+//! still validate; they are told by their sequence. A start first tries to do with one pass over
+//! what is in use (`forward.rs`).
 //!
 //! Invariants: nothing at or after the first missing sequence is in [`Scan::good`]; a missing
 //! sequence that any later block or the image knew to be durable is never called a torn tail.
@@ -110,23 +110,16 @@ pub struct Scan {
     pub highest_sequence: JournalSequence,
     /// File headers that are missing or damaged, of a ring that has a valid one.
     pub headers_lost: u32,
-    /// Bytes of the first good blocks, for the second pass: checked, and as they are on disk.
-    pub kept: Vec<Bytes>,
 }
 
 impl Scan {
     /// What a scan would find after a clean stop, without reading the ring.
     #[must_use]
     pub fn after_clean_stop(start: Start) -> Scan {
-        Scan::of(judge(&[], None, Some(start), false), None, 0, Vec::new())
+        Scan::of(judge(&[], None, Some(start), false), None, 0)
     }
 
-    pub(super) fn of(
-        judged: Judged,
-        ring: Option<(Identity, Geometry)>,
-        headers_lost: u32,
-        kept: Vec<Bytes>,
-    ) -> Scan {
+    fn of(judged: Judged, ring: Option<(Identity, Geometry)>, headers_lost: u32) -> Scan {
         Scan {
             ring,
             good: judged.good,
@@ -135,7 +128,6 @@ impl Scan {
             verdict: judged.verdict,
             highest_sequence: judged.highest_sequence,
             headers_lost,
-            kept,
         }
     }
 }
@@ -186,7 +178,7 @@ pub async fn scan(
     blocks.sort_by_key(|block| (block.sequence, block.position));
     let geometry = ring.as_ref().map(|(_, geometry)| geometry);
     let judged = judge(&blocks, geometry, start, expected.holes_are_legitimate);
-    Ok(Scan::of(judged, ring, headers_lost, Vec::new()))
+    Ok(Scan::of(judged, ring, headers_lost))
 }
 
 /// What [`judge`] makes of a ring's blocks; the fields are those of [`Scan`].
@@ -310,6 +302,17 @@ pub enum Replayed {
     Control(ControlEntry),
 }
 
+impl Replayed {
+    /// Partition it belongs to.
+    #[must_use]
+    pub fn tp(&self) -> TopicPartition {
+        match self {
+            Replayed::Batch { tp, .. } => *tp,
+            Replayed::Control(control) => control.tp(),
+        }
+    }
+}
+
 /// How far [`Replay`] goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
@@ -325,61 +328,26 @@ pub struct Replay<'a> {
     scan: &'a Scan,
     extent: Extent,
     next_block: usize,
-    last_sequence: Option<JournalSequence>,
-    entries: Option<(JournalSequence, Entries)>,
     window: Window,
-    unfinished: HashMap<TopicPartition, Unfinished>,
-    torn_batches: u64,
-}
-
-/// A split batch whose last part has not been seen.
-struct Unfinished {
-    next: BatchEntry,
-    bytes: BytesMut,
+    joining: Joining,
 }
 
 impl<'a> Replay<'a> {
     /// Starts at the first good block. `files` are those that were scanned.
     #[must_use]
     pub fn new(files: &'a RingFiles, scan: &'a Scan, extent: Extent) -> Replay<'a> {
-        Replay {
-            files,
-            scan,
-            extent,
-            next_block: 0,
-            last_sequence: None,
-            entries: None,
-            window: Window::default(),
-            unfinished: HashMap::new(),
-            torn_batches: 0,
-        }
+        let (window, joining) = (Window::default(), Joining::default());
+        Replay { files, scan, extent, next_block: 0, window, joining }
     }
 
     /// The next whole batch or control entry; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Replayed>, ReplayError> {
         loop {
-            if let Some((sequence, entries)) = &mut self.entries {
-                let sequence = *sequence;
-                match entries.next() {
-                    Some(Ok(Entry::Control(entry))) => {
-                        if matches!(entry, ControlEntry::PartitionDropped { .. }) {
-                            self.forget(entry.tp());
-                        }
-                        return Ok(Some(Replayed::Control(entry)));
-                    }
-                    Some(Ok(Entry::Batch(entry, bytes))) => {
-                        if let Some(batch) = self.join(entry, bytes, sequence) {
-                            return Ok(Some(batch));
-                        }
-                        continue;
-                    }
-                    Some(Err(fault)) => return Err(fault.into()),
-                    None => self.entries = None,
-                }
+            if let Some(entry) = self.joining.next()? {
+                return Ok(Some(entry));
             }
             if !self.open_next_block().await? {
-                self.torn_batches += self.unfinished.len() as u64;
-                self.unfinished.clear();
+                self.joining.end();
                 return Ok(None);
             }
         }
@@ -388,7 +356,7 @@ impl<'a> Replay<'a> {
     /// Split batches dropped so far because a part is missing.
     #[must_use]
     pub fn torn_batches(&self) -> u64 {
-        self.torn_batches
+        self.joining.torn_batches
     }
 
     async fn open_next_block(&mut self) -> Result<bool, ReplayError> {
@@ -402,29 +370,73 @@ impl<'a> Replay<'a> {
         };
         let (identity, geometry) =
             self.scan.ring.as_ref().expect("invariant: blocks come from an identified ring");
-        let bytes = match self.scan.kept.get(self.next_block) {
-            Some(kept) => kept.clone(),
-            None => {
-                let (file, offset) = geometry.locate(header.position);
-                let (length, limit) = (header.aligned_bytes(), geometry.file_bytes());
-                let bytes = self.window.read(self.files, file, offset, length, limit).await?;
-                if block::check(&bytes, identity) != Ok(header) {
-                    return Err(ReplayError::Changed(header.sequence));
-                }
-                bytes
-            }
-        };
+        let (file, offset) = geometry.locate(header.position);
+        let (length, limit) = (header.aligned_bytes(), geometry.file_bytes());
+        let bytes = self.window.read(self.files, file, offset, length, limit).await?;
+        if block::check(&bytes, identity) != Ok(header) {
+            return Err(ReplayError::Changed(header.sequence));
+        }
+        self.joining.open(header, bytes);
+        self.next_block += 1;
+        Ok(true)
+    }
+}
+
+/// The entries of blocks that come one after the other, with split batches joined.
+#[derive(Default)]
+pub(super) struct Joining {
+    last_sequence: Option<JournalSequence>,
+    entries: Option<(JournalSequence, Entries)>,
+    unfinished: HashMap<TopicPartition, Unfinished>,
+    torn_batches: u64,
+}
+
+/// A split batch whose last part has not been seen.
+struct Unfinished {
+    next: BatchEntry,
+    bytes: BytesMut,
+}
+
+impl Joining {
+    /// Goes on with a block, which was checked; the one before has no entries left.
+    pub(super) fn open(&mut self, header: BlockHeader, bytes: Bytes) {
         // Across a gap no batch can be joined: a middle part may be what is missing.
         let follows =
             self.last_sequence.is_none_or(|last| last.0.checked_add(1) == Some(header.sequence.0));
         if !follows {
-            self.torn_batches += self.unfinished.len() as u64;
-            self.unfinished.clear();
+            self.end();
         }
         self.last_sequence = Some(header.sequence);
         self.entries = Some((header.sequence, Entries::new(bytes, header)));
-        self.next_block += 1;
-        Ok(true)
+    }
+
+    /// The next whole batch or control entry; `None` where another block is needed.
+    pub(super) fn next(&mut self) -> Result<Option<Replayed>, EntryFault> {
+        while let Some((sequence, entries)) = &mut self.entries {
+            let sequence = *sequence;
+            match entries.next() {
+                Some(Ok(Entry::Control(entry))) => {
+                    if matches!(entry, ControlEntry::PartitionDropped { .. }) {
+                        self.forget(entry.tp());
+                    }
+                    return Ok(Some(Replayed::Control(entry)));
+                }
+                Some(Ok(Entry::Batch(entry, bytes))) => {
+                    if let Some(batch) = self.join(entry, bytes, sequence) {
+                        return Ok(Some(batch));
+                    }
+                }
+                Some(Err(fault)) => return Err(fault),
+                None => self.entries = None,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nothing that goes on with what was seen will come.
+    fn end(&mut self) {
+        self.torn_batches += self.unfinished.len() as u64;
+        self.unfinished.clear();
     }
 
     fn join(

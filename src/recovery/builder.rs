@@ -1,4 +1,4 @@
-//! A segment that replayed batches go to, and how recovery writes files.
+//! A segment that replayed batches go to.
 //!
 //! Owns the bytes on their way to a new segment: they are copied once, into aligned buffers that
 //! grow with what there is and are written while the next one fills. Nothing is synced here.
@@ -94,6 +94,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Waits for what is on its way: the segment is not wanted.
+    pub async fn give_up(mut self) {
+        while self.writes.next().await.is_some() {}
+    }
+
     /// Writes what is left, and the indexes.
     pub async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
         let in_last_block = self.used % BLOCK_ALIGN;
@@ -116,42 +121,17 @@ impl Builder {
         ];
         for (kind, content) in files {
             let path = self.directory.join(kind.name(self.active.base));
-            write_file(disk, &path, &content).await?;
+            disk.write_unsynced(&path, &content).await?;
         }
         if !self.active.aborted.entries().is_empty() {
             let path = self.directory.join(SegmentFile::TransactionIndex.name(self.active.base));
-            write_file(disk, &path, &self.active.aborted.encode()).await?;
+            disk.write_unsynced(&path, &self.active.aborted.encode()).await?;
         }
         Rc::clone(&self.file).close().await
     }
 }
 
-/// Opens a file that is empty.
-pub async fn open_new(disk: &Rc<dyn Disk>, path: &Path) -> io::Result<Rc<dyn File>> {
+async fn open_new(disk: &Rc<dyn Disk>, path: &Path) -> io::Result<Rc<dyn File>> {
     let mode = OpenMode { write: true, create: true, truncate: true, ..OpenMode::default() };
     disk.open(path, mode).await
-}
-
-/// Writes a whole file; not synced.
-pub async fn write_file(disk: &Rc<dyn Disk>, path: &Path, content: &[u8]) -> io::Result<()> {
-    let file = open_new(disk, path).await?;
-    write_aligned(disk, &file, 0, content).await?;
-    file.set_length(content.len() as u64).await?;
-    file.close().await
-}
-
-async fn write_aligned(
-    disk: &Rc<dyn Disk>,
-    file: &Rc<dyn File>,
-    position: u64,
-    content: &[u8],
-) -> io::Result<()> {
-    let mut at = position;
-    for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
-        let mut buffer = disk.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
-        buffer[..piece.len()].copy_from_slice(piece);
-        file.write_at(Arc::new(buffer), at).await?;
-        at += piece.len() as u64;
-    }
-    Ok(())
 }

@@ -1,9 +1,10 @@
 //! Recovery: from what a stopped or killed broker left to a state that shards start from.
 //!
 //! Owns the order of a start, before any shard runs and whatever the old number of shards: read
-//! manifest and images; judge rings; cut every partition at its synced end; apply the journal;
-//! sync; write new images; replace the manifest durably, which is the commit point. A crash before
-//! it repeats with the same result. Must never trust a byte beyond a partition's synced end, and
+//! manifest and images; cut every partition at its synced end; apply the journal and judge it; sync;
+//! write new images; replace the manifest durably, which is the commit point. A crash before it
+//! repeats with the same result; so does a start that finds in the middle that it needs more care,
+//! and judges all of the journal before it cuts or applies anything. Must never trust a byte beyond a partition's synced end, and
 //! never hide that acknowledged records are missing: such a partition stays offline, its entries
 //! kept aside, until it fits again or the operator accepts the loss.
 
@@ -23,7 +24,7 @@ use crate::ids::{
 use crate::io::{Disk, File, OpenMode};
 use crate::journal::JournalPoint;
 use crate::journal::block::ControlEntry;
-use crate::journal::forward::{self, Probing};
+use crate::journal::forward::{Following, Probing};
 use crate::journal::image::{Image as ShardImage, PartitionRow};
 use crate::journal::manifest::{self, Durability, Manifest, ManifestFault, RingEntry};
 use crate::journal::replay::{
@@ -57,8 +58,6 @@ pub struct Request<'a> {
     pub now_ms: i64,
     /// How long a partition remembers an idle producer.
     pub producer_expiration_ms: i64,
-    /// Memory for what is read once and needed twice: nothing else is there yet.
-    pub memory_bytes: u64,
 }
 
 /// What the shards start from.
@@ -120,6 +119,34 @@ pub async fn recover(
     request: &Request<'_>,
 ) -> Result<Recovered, RecoveryError> {
     let manifest = read_manifest(disk, request).await?;
+    match attempt(disk, request, manifest.as_ref(), Care::Once).await? {
+        Some(recovered) => Ok(recovered),
+        None => {
+            let recovered = attempt(disk, request, manifest.as_ref(), Care::Twice).await?;
+            Ok(recovered.expect("invariant: only a single pass is given up"))
+        }
+    }
+}
+
+/// How the rings are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// In one pass: what is told is applied at once, what of it can be trusted is judged at the
+    /// end. Enough after most crashes.
+    Once,
+    /// All of every ring is judged before anything is touched, and what it says of a log's start
+    /// is known before files are judged.
+    Twice,
+}
+
+/// Recovers; `None` if that takes more care. Then as much has happened as before a crash in the
+/// middle.
+async fn attempt(
+    disk: &Rc<dyn Disk>,
+    request: &Request<'_>,
+    manifest: Option<&Manifest>,
+    care: Care,
+) -> Result<Option<Recovered>, RecoveryError> {
     let mut recovery = Recovery {
         disk,
         request,
@@ -127,34 +154,33 @@ pub async fn recover(
         partitions: BTreeMap::new(),
         image_damaged: false,
         stopped_cleanly: false,
-        highest_epoch: manifest.as_ref().map_or(LeaderEpoch(0), |manifest| manifest.highest_epoch),
-        highest_sequence: manifest
-            .as_ref()
-            .map_or(JournalSequence(0), |manifest| manifest.highest_sequence),
+        highest_epoch: manifest.map_or(LeaderEpoch(0), |manifest| manifest.highest_epoch),
+        highest_sequence: manifest.map_or(JournalSequence(0), |manifest| manifest.highest_sequence),
         batches_replayed: 0,
-        keep_bytes: request.memory_bytes,
     };
-    let previous = manifest.as_ref().map_or(BootNumber(0), |manifest| manifest.boot);
+    let previous = manifest.map_or(BootNumber(0), |manifest| manifest.boot);
     let mut rows = BTreeMap::new();
     let mut rings = Vec::new();
-    if let Some(manifest) = &manifest {
-        for entry in &manifest.rings {
-            let image = recovery.read_image(entry, &mut rows).await?;
-            match image.start {
-                // After a clean stop the ring holds nothing, except perhaps a last empty block.
-                Some(start) if image.clean => recovery.note_sequence(start.point.sequence),
-                start => rings.push(recovery.scan_ring(manifest, entry, start).await?),
-            }
+    for entry in manifest.map_or(&[][..], |manifest| &manifest.rings) {
+        let image = recovery.read_image(entry, &mut rows).await?;
+        match image.start {
+            // After a clean stop the ring holds nothing, except perhaps a last empty block.
+            Some(start) if image.clean => recovery.note_sequence(start.point.sequence),
+            start => rings.push((entry, start)),
         }
     }
     recovery.stopped_cleanly = rings.is_empty();
-    let starts = recovery.log_starts(&rings).await?;
-    recovery.open_partitions(rows, &starts).await?;
-    for ring in &rings {
-        recovery.apply_ring(ring).await?;
+    let is_done = match (care, manifest) {
+        (Care::Once, Some(manifest)) => recovery.read_once(manifest, rows, &rings).await?,
+        (Care::Twice, Some(manifest)) => recovery.read_twice(manifest, rows, &rings).await?,
+        (_, None) => recovery.open_partitions(rows, &BTreeMap::new()).await.map(|()| true)?,
+    };
+    if !is_done {
+        recovery.give_up().await;
+        return Ok(None);
     }
     let boot = BootNumber(previous.0.max(u32::try_from(recovery.highest_epoch.0).unwrap_or(0)) + 1);
-    recovery.commit(boot, previous).await
+    recovery.commit(boot, previous).await.map(Some)
 }
 
 /// What a shard's image says about its ring.
@@ -162,6 +188,9 @@ struct ImageSays {
     start: Option<Start>,
     clean: bool,
 }
+
+/// A ring of the boot before that may hold something, and where its image has it begin.
+type Wanted<'a> = (&'a RingEntry, Option<Start>);
 
 struct OpenRing {
     files: Vec<Option<Rc<dyn File>>>,
@@ -179,8 +208,6 @@ struct Recovery<'a> {
     highest_epoch: LeaderEpoch,
     highest_sequence: JournalSequence,
     batches_replayed: u64,
-    /// Bytes of rings that may still be kept in memory.
-    keep_bytes: u64,
 }
 
 impl Recovery<'_> {
@@ -231,12 +258,73 @@ impl Recovery<'_> {
         }
     }
 
-    async fn scan_ring(
+    /// Applies the rings while they are read; `false` if it takes more care.
+    async fn read_once(
         &mut self,
         manifest: &Manifest,
+        rows: BTreeMap<TopicPartition, PartitionRow>,
+        rings: &[Wanted<'_>],
+    ) -> Result<bool, RecoveryError> {
+        let is_ordinary = self.request.accept_loss.is_empty()
+            && !self.image_damaged
+            && rows.values().all(|row| row.offline.is_none());
+        if !is_ordinary {
+            return Ok(false);
+        }
+        self.open_partitions(rows, &BTreeMap::new()).await?;
+        for (entry, start) in rings {
+            let files = self.open_ring(entry).await?;
+            let Some(start) = *start else { return Ok(false) };
+            let expected = self.expected(manifest, entry);
+            let Some(mut ring) = Following::begin(&files, &expected, start).await? else {
+                return Ok(false);
+            };
+            while let Some(told) = ring.next().await? {
+                if !self.is_known(&told) {
+                    return Ok(false);
+                }
+                self.apply(told).await?;
+            }
+            let Some(judged) = ring.end(Probing::default()).await? else { return Ok(false) };
+            self.note_sequence(judged.highest_sequence);
+        }
+        // What seems to be missing may lie below a log start that the rings have told.
+        Ok(!self.partitions.values().any(PartitionRecovery::is_offline))
+    }
+
+    /// Judges the rings, then the files, and applies what the rings hold.
+    async fn read_twice(
+        &mut self,
+        manifest: &Manifest,
+        rows: BTreeMap<TopicPartition, PartitionRow>,
+        wanted: &[Wanted<'_>],
+    ) -> Result<bool, RecoveryError> {
+        let mut rings = Vec::new();
+        for (entry, start) in wanted {
+            rings.push(self.scan_ring(manifest, entry, *start).await?);
+        }
+        let starts = self.log_starts(&rings).await?;
+        self.open_partitions(rows, &starts).await?;
+        for ring in &rings {
+            let mut replay = Replay::new(&ring.files, &ring.scan, Self::extent(ring));
+            while let Some(told) = replay.next().await? {
+                self.apply(told).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends what was begun, so that nothing of it reaches files that are made next.
+    async fn give_up(self) {
+        for (_, partition) in self.partitions {
+            partition.give_up().await;
+        }
+    }
+
+    async fn open_ring(
+        &self,
         entry: &RingEntry,
-        start: Option<Start>,
-    ) -> Result<OpenRing, RecoveryError> {
+    ) -> Result<Vec<Option<Rc<dyn File>>>, RecoveryError> {
         let mut files = Vec::with_capacity(entry.files.len());
         for file in &entry.files {
             let path = self.path(file);
@@ -246,20 +334,26 @@ impl Recovery<'_> {
                 Err(error) => return Err(disk_error(&path, error)),
             });
         }
-        let expected = Expected {
+        Ok(files)
+    }
+
+    fn expected(&self, manifest: &Manifest, entry: &RingEntry) -> Expected {
+        Expected {
             boot: manifest.boot,
             shard: entry.shard,
             file_bytes: entry.file_bytes,
             holes_are_legitimate: manifest.holes_are_legitimate(&self.request.kernel_boot_id),
-        };
-        let scan = match start {
-            Some(start) => {
-                let keep_bytes = &mut self.keep_bytes;
-                forward::scan_forward(&files, &expected, start, keep_bytes, Probing::default())
-                    .await?
-            }
-            None => replay::scan(&files, &expected, None).await?,
-        };
+        }
+    }
+
+    async fn scan_ring(
+        &mut self,
+        manifest: &Manifest,
+        entry: &RingEntry,
+        start: Option<Start>,
+    ) -> Result<OpenRing, RecoveryError> {
+        let files = self.open_ring(entry).await?;
+        let scan = replay::scan(&files, &self.expected(manifest, entry), start).await?;
         self.highest_sequence = self.highest_sequence.max(scan.highest_sequence);
         match scan.verdict {
             Verdict::Damaged { sequence, .. } if !self.accepts_all_loss() => {
@@ -286,6 +380,12 @@ impl Recovery<'_> {
         }
     }
 
+    /// Whether the catalog has the topic of an entry, or knows that it is deleted.
+    fn is_known(&self, entry: &Replayed) -> bool {
+        let (catalog, topic) = (self.request.catalog, entry.tp().topic);
+        catalog.topic_by_id(topic).is_some() || catalog.tombstone(topic).is_some()
+    }
+
     /// The log starts that the journal knows: files below them may be gone already.
     async fn log_starts(
         &mut self,
@@ -295,14 +395,8 @@ impl Recovery<'_> {
         for ring in rings {
             let mut replay = Replay::new(&ring.files, &ring.scan, Self::extent(ring));
             while let Some(entry) = replay.next().await? {
-                let tp = match &entry {
-                    Replayed::Batch { tp, .. } => *tp,
-                    Replayed::Control(control) => control.tp(),
-                };
-                if self.request.catalog.topic_by_id(tp.topic).is_none()
-                    && self.request.catalog.tombstone(tp.topic).is_none()
-                {
-                    return Err(RecoveryError::UnknownTopic(tp.topic));
+                if !self.is_known(&entry) {
+                    return Err(RecoveryError::UnknownTopic(entry.tp().topic));
                 }
                 if let Replayed::Control(ControlEntry::LogStartAdvanced { tp, offset }) = entry {
                     let start = starts.entry(tp).or_default();
@@ -376,31 +470,25 @@ impl Recovery<'_> {
         }
     }
 
-    async fn apply_ring(&mut self, ring: &OpenRing) -> Result<(), RecoveryError> {
-        let mut replay = Replay::new(&ring.files, &ring.scan, Self::extent(ring));
-        while let Some(entry) = replay.next().await? {
-            let tp = match &entry {
-                Replayed::Batch { tp, .. } => *tp,
-                Replayed::Control(control) => control.tp(),
-            };
-            let Some(topic) = self.request.catalog.topic_by_id(tp.topic) else { continue };
-            if matches!(entry, Replayed::Control(ControlEntry::PartitionDropped { .. })) {
-                continue;
-            }
-            if !self.partitions.contains_key(&tp) {
-                self.open_partition(topic, tp, None, None, Offset(0)).await?;
-            }
-            let partition = self.partitions.get_mut(&tp).expect("invariant: opened above");
-            if let Replayed::Batch { .. } = &entry {
-                self.batches_replayed += 1;
-            }
-            partition
-                .apply(self.disk, &entry)
-                .await
-                .map_err(|error| disk_error(Path::new(&*topic.name), error))?;
-            if let Some((epoch, _)) = partition.epochs().entries().last() {
-                self.highest_epoch = self.highest_epoch.max(*epoch);
-            }
+    async fn apply(&mut self, entry: Replayed) -> Result<(), RecoveryError> {
+        let tp = entry.tp();
+        let Some(topic) = self.request.catalog.topic_by_id(tp.topic) else { return Ok(()) };
+        if matches!(entry, Replayed::Control(ControlEntry::PartitionDropped { .. })) {
+            return Ok(());
+        }
+        if !self.partitions.contains_key(&tp) {
+            self.open_partition(topic, tp, None, None, Offset(0)).await?;
+        }
+        let partition = self.partitions.get_mut(&tp).expect("invariant: opened above");
+        if let Replayed::Batch { .. } = &entry {
+            self.batches_replayed += 1;
+        }
+        partition
+            .apply(self.disk, &entry)
+            .await
+            .map_err(|error| disk_error(Path::new(&*topic.name), error))?;
+        if let Some((epoch, _)) = partition.epochs().entries().last() {
+            self.highest_epoch = self.highest_epoch.max(*epoch);
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
 use crate::shard::RecoveredPartition;
 use crate::tools::batches::{Batches, Piece};
 
-use super::builder::{Builder, write_file};
+use super::builder::Builder;
 use super::directories::PartitionFiles;
 
 /// What recovery of a partition follows.
@@ -62,6 +62,10 @@ pub struct PartitionRecovery {
     stranded_applied: bool,
     dropped_batches: u64,
     builder: Option<Builder>,
+    /// What was found, where its trusted part ends, and the log start that it was judged by.
+    files: PartitionFiles,
+    found_end: Offset,
+    judged_start: Offset,
     /// Files of segments below the log start.
     unlinked: Vec<PathBuf>,
     notes: Vec<String>,
@@ -101,6 +105,9 @@ impl PartitionRecovery {
             stranded_applied: false,
             dropped_batches: 0,
             builder: None,
+            files: PartitionFiles::default(),
+            found_end: if untrusted { Offset(i64::MAX) } else { row.synced_end },
+            judged_start: row.log_start,
             unlinked: Vec::new(),
             notes: Vec::new(),
             rules,
@@ -113,7 +120,7 @@ impl PartitionRecovery {
             .filter(|((_, kind), _)| *kind == SegmentFile::Log)
             .map(|((base, _), length)| (*base, *length))
             .collect();
-        partition.pass_over_deleted(&mut files, untrusted);
+        partition.pass_over_deleted(&mut files);
         let fault = if untrusted {
             Some("the checkpoint image that vouched for it is damaged".to_owned())
         } else {
@@ -129,6 +136,7 @@ impl PartitionRecovery {
             }
             Some(why) => partition.go_offline(&why),
         }
+        partition.files = files;
         partition.take_stranded(disk).await?;
         Ok(partition)
     }
@@ -151,6 +159,18 @@ impl PartitionRecovery {
         self.next = self.next.max(end);
     }
 
+    /// Whether something is missing or does not fit.
+    pub fn is_offline(&self) -> bool {
+        self.offline.is_some()
+    }
+
+    /// Another attempt begins with the same files.
+    pub async fn give_up(self) {
+        if let Some(builder) = self.builder {
+            builder.give_up().await;
+        }
+    }
+
     /// The log's end so far.
     pub fn next(&self) -> Offset {
         self.next
@@ -165,9 +185,8 @@ impl PartitionRecovery {
     /// already. The rest goes once the log start that is known now is durable in a new image: the
     /// entry that moved it may be lost by a power failure until then. Nothing at or above the
     /// synced end is named here: new segments may get those names.
-    fn pass_over_deleted(&mut self, files: &mut PartitionFiles, untrusted: bool) {
-        let log_start = self.row.log_start;
-        let end = if untrusted { Offset(i64::MAX) } else { self.row.synced_end };
+    fn pass_over_deleted(&mut self, files: &mut PartitionFiles) {
+        let (log_start, end) = (self.row.log_start, self.found_end);
         let bases = self.segments.iter().map(|(base, _)| *base);
         let ends = bases.clone().skip(1).chain([end]);
         let kept: Vec<Offset> =
@@ -267,7 +286,7 @@ impl PartitionRecovery {
             length = u64::from(AbortedIndex::decode(&content).bytes());
             if length == wanted {
                 // A write that failed may show what it wrote, and yet lose it later.
-                write_file(disk, &path, &content).await?;
+                disk.write_unsynced(&path, &content).await?;
             }
         }
         if length >= wanted || self.segments.is_empty() {
@@ -300,7 +319,7 @@ impl PartitionRecovery {
             let kind = SegmentFile::TransactionIndex;
             let path = files.path.join(kind.name(base));
             if !aborted.entries().is_empty() {
-                write_file(disk, &path, &aborted.encode()).await?;
+                disk.write_unsynced(&path, &aborted.encode()).await?;
             } else if files.files.contains_key(&(base, kind)) {
                 disk.remove(&path).await?;
             }
@@ -560,6 +579,10 @@ impl PartitionRecovery {
     /// Writes what is pending, nothing of it synced yet, and says what the shard starts from.
     pub async fn finish(mut self, disk: &Rc<dyn Disk>) -> io::Result<Outcome> {
         self.finish_builder(disk).await?;
+        if self.row.log_start > self.judged_start {
+            let mut files = std::mem::take(&mut self.files);
+            self.pass_over_deleted(&mut files);
+        }
         let path = self.stranded_path();
         let mut stranded_bytes = self.stranded_before.len() as u64;
         if !self.stranded_new.is_empty() {

@@ -81,8 +81,6 @@ pub async fn prepare(
             accept_loss: &config.accept_loss,
             now_ms: runtime.wall_ms(),
             producer_expiration_ms: i64::from(config.producer_id_expiration_ms),
-            // The shards' memory is not in use yet; some is left for what writing takes.
-            memory_bytes: config.memory_bytes / 2,
         },
     )
     .await

@@ -14,7 +14,7 @@ use super::cleaner::progress::Report;
 use super::event::Event;
 use super::message::{CatalogChange, CatalogOutcome, Operation, Reply};
 use super::partition::{Availability, Partition};
-use super::{cleaner, group_offsets};
+use super::{cleaner, group_offsets, unlink};
 use crate::error_code::ErrorCode;
 use crate::ids::{ShardId, TopicId};
 use crate::journal::block::ControlEntry;
@@ -232,7 +232,7 @@ fn finish_later(shard: &Rc<Shard>, topic: Arc<image::Topic>) {
             let partition = crate::ids::PartitionIndex(index);
             let data_dir = &shard.context.data_dir;
             let path = layout::deleted_directory(data_dir, &topic.name, partition, topic.id);
-            if let Err(error) = shard.disk.remove_tree(&path).await {
+            if let Err(error) = unlink::remove_tree(&shard, &path).await {
                 tracing::warn!("{}: {error}; removed at the next start", path.display());
             }
         }

@@ -25,7 +25,7 @@ use crate::journal::image::ProducerRow;
 use crate::log::epochs::EpochHistory;
 use crate::log::layout::{self, SegmentFile};
 
-/// Writes both files of a partition that is completely in segments.
+/// Writes both files of a partition that is completely in segments; nothing of them is synced.
 ///
 /// # Errors
 /// What the disk says.
@@ -40,9 +40,10 @@ pub async fn write(shard: &Rc<Shard>, partition: &Rc<Partition>) -> io::Result<(
         &partition.topic.borrow().name,
         partition.index(),
     );
-    shard.disk.write(&directory.join(layout::LEADER_EPOCH_CHECKPOINT), epochs.as_bytes()).await?;
+    let checkpoint = directory.join(layout::LEADER_EPOCH_CHECKPOINT);
+    shard.disk.write_unsynced(&checkpoint, epochs.as_bytes()).await?;
     let path = write_behind::segment_path(shard, partition, SegmentFile::Snapshot, end);
-    shard.disk.write(&path, &snapshot).await?;
+    shard.disk.write_unsynced(&path, &snapshot).await?;
     partition.kafka_files_end.set(Some(end));
     Ok(())
 }
@@ -71,7 +72,7 @@ pub async fn leave_empty_segment(shard: &Rc<Shard>, partition: &Rc<Partition>) {
     }
     for kind in [SegmentFile::Index, SegmentFile::TimeIndex, SegmentFile::Log] {
         let path = write_behind::segment_path(shard, partition, kind, end);
-        if shard.disk.write(&path, &[]).await.is_err() {
+        if shard.disk.write_unsynced(&path, &[]).await.is_err() {
             return;
         }
     }

@@ -40,6 +40,7 @@ pub mod segment_removal;
 pub mod segment_use;
 pub mod space;
 pub mod transactions;
+pub mod unlink;
 pub mod watch;
 pub mod write_behind;
 

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use super::Shard;
 use super::event::Event;
 use super::partition::{Availability, Partition};
-use super::write_behind;
+use super::{unlink, write_behind};
 use crate::ids::Offset;
 use crate::io::Monotonic;
 use crate::log::layout::SegmentFile;
@@ -136,8 +136,26 @@ fn is_dropping(partition: &Partition) -> bool {
     *partition.availability.borrow() == Availability::Dropping
 }
 
+async fn shorten(shard: &Rc<Shard>, removal: &Removal) {
+    let Removal { partition, base, .. } = removal;
+    // Whoever has found it before it left the log reads it to its end.
+    drop(partition.segment_use.alone().await);
+    // Held for its path only: the partition is written meanwhile.
+    write_behind::hold(partition).await;
+    let log = write_behind::segment_path(shard, partition, SegmentFile::Log, *base);
+    let large = match is_dropping(partition) {
+        true => None,
+        false => unlink::open_large(shard, &log).await,
+    };
+    write_behind::release(partition);
+    unlink::shorten(shard, large).await;
+}
+
 async fn remove(shard: &Rc<Shard>, removal: &Removal) {
     let Removal { partition, base, .. } = removal;
+    if !shard.is_stopping() {
+        shorten(shard, removal).await;
+    }
     // A deletion of the topic waits for this, and this for none of it.
     write_behind::hold(partition).await;
     for kind in SegmentFile::ALL {

@@ -18,13 +18,15 @@ pub struct Window {
     file: Rc<dyn File>,
     start: u64,
     bytes: Bytes,
+    chunk_bytes: usize,
 }
 
 impl Window {
     /// A window on `file`; nothing is read yet.
     #[must_use]
     pub fn new(file: Rc<dyn File>) -> Window {
-        Window { file, start: 0, bytes: Bytes::new() }
+        let chunk_bytes = JOURNAL_REPLAY_CHUNK_BYTES;
+        Window { file, start: 0, bytes: Bytes::new(), chunk_bytes }
     }
 
     /// `length` bytes at `position`, fewer where the file ends; they share the chunk's memory.
@@ -38,7 +40,7 @@ impl Window {
         let align = BLOCK_ALIGN as u64;
         let start = position / align * align;
         let before = (position - start) as usize;
-        let wanted = before.saturating_add(length).max(JOURNAL_REPLAY_CHUNK_BYTES);
+        let wanted = before.saturating_add(length).max(self.chunk_bytes);
         self.bytes = self.file.read_at(start, wanted.next_multiple_of(BLOCK_ALIGN)).await?;
         self.start = start;
         let end = before.saturating_add(length).min(self.bytes.len());
@@ -88,6 +90,13 @@ impl Batches {
     #[must_use]
     pub fn new(file: Rc<dyn File>, end: u64) -> Batches {
         Batches { window: Window::new(file), position: 0, end }
+    }
+
+    /// Reads no more at once, where a batch is not larger.
+    #[must_use]
+    pub fn by_pieces(mut self, chunk_bytes: usize) -> Batches {
+        self.window.chunk_bytes = chunk_bytes;
+        self
     }
 
     /// The next piece; `None` at the end, and after anything but a batch.

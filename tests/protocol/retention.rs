@@ -11,6 +11,7 @@ use kafka_protocol::messages::incremental_alter_configs_request::{
 };
 use kafka_protocol::messages::{DescribeLogDirsRequest, IncrementalAlterConfigsRequest};
 use kafka_protocol::protocol::StrBytes;
+use ringlog::limits::UNLINK_PIECE_BYTES;
 
 use crate::calls::{append, end, fetch, list, read_all};
 use crate::cluster::{self, Cluster, Mode};
@@ -213,6 +214,36 @@ fn alter(cluster: &Cluster, topic: &Topic, name: &str, value: &str) {
     let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
     let response = cluster.connect().call(1, &request);
     assert_eq!(response.responses[0].error_code, 0);
+}
+
+/// So that the file system gives back little at once.
+#[test]
+fn a_large_segment_goes_a_piece_at_a_time() {
+    let cluster = cluster_that_looks_often(cluster::PER_CORE_1);
+    let topic = cluster.topic_with("large", 1, &[NEVER, AT_ONCE]);
+    let mut client = cluster.at(&topic, 0);
+    let large = Batch::of_values([vec![7_u8; 1_000_000]]);
+    for _ in 0..34 {
+        append(&mut client, &topic, 0, &large);
+    }
+    let log = cluster.broker.data_directory().join("topics/large-0/00000000000000000000.log");
+    let mut lengths = Vec::new();
+    alter(&cluster, &topic, "retention.ms", "1");
+    wait_for("its file", || match fs::metadata(&log) {
+        Ok(found) => {
+            lengths.push(found.len());
+            false
+        }
+        Err(_) => true,
+    });
+    // As long as it was when it was sealed, and then less by some pieces.
+    let sealed = 34 * large.encode().len() as u64;
+    lengths.dedup();
+    let cuts: Vec<u64> = lengths.iter().copied().filter(|&length| length < sealed).collect();
+    let last: Vec<u64> = (1..=8).map(|cut| sealed - cut * UNLINK_PIECE_BYTES).collect();
+    let cuts: Vec<u64> = cuts.into_iter().filter(|length| last.contains(length)).collect();
+    assert!(cuts.len() > 1 && cuts.is_sorted_by(|left, right| left > right), "{lengths:?}");
+    assert_eq!(cluster.broker.stderr(), "");
 }
 
 /// As in Kafka, the file says how old records are that do not say it themselves.

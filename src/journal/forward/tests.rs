@@ -1,7 +1,5 @@
 //! How little of a ring is read, and that it is enough.
 
-use futures_lite::future::block_on;
-
 use super::*;
 use crate::journal::fixture::{BLOCK, Disk, FILE_BYTES};
 use crate::journal::replay::{Extent, Proof, Verdict};
@@ -16,12 +14,6 @@ fn start_at(sequence: u64) -> Start {
 
 fn bytes_read(disk: &Disk) -> u64 {
     disk.files.iter().map(|file| file.bytes_read.replace(0)).sum()
-}
-
-fn forward(disk: &Disk, keep_bytes: &mut u64) -> Scan {
-    let (files, expected) = (disk.as_files(), disk.expected());
-    let found = scan_forward(&files, &expected, start_at(1), keep_bytes, TINY);
-    block_on(found).expect("scan")
 }
 
 #[test]
@@ -56,14 +48,14 @@ fn a_ring_of_which_little_is_in_use_is_hardly_read() {
     }
     let whole = disk.scan_whole(Some(start_at(1)));
     assert!(bytes_read(&disk) >= geometry.ring_bytes());
-    let mut keep_bytes = u64::MAX;
-    let found = forward(&disk, &mut keep_bytes);
+    let (told, found) = disk.follow(start_at(1), TINY).expect("a torn tail");
     // The chunk that holds the blocks, and a block's length in each of 128.
     let most = 2 * 4096 + 64 * FILE_BYTES + 128 * u64::from(BLOCK);
     assert!(bytes_read(&disk) <= most);
     assert_eq!((found.good.len(), found.later.len()), (9, 0));
     assert_eq!((found.verdict, found.end), (whole.verdict, whole.end));
-    assert_eq!((found.good, found.highest_sequence), (whole.good, whole.highest_sequence));
+    assert_eq!((&found.good, found.highest_sequence), (&whole.good, whole.highest_sequence));
+    assert_eq!(told, disk.replay(&whole, Extent::Good).0);
 }
 
 #[test]
@@ -80,7 +72,8 @@ fn a_later_block_at_a_place_that_is_looked_at_has_everything_read() {
     for n in 9..last {
         disk.edit(n, |block| block.fill(0));
     }
-    let found = forward(&disk, &mut 0);
+    assert_eq!(disk.follow(start_at(1), TINY), None);
+    let found = disk.scan_whole(Some(start_at(1)));
     let proof = Proof::Block(JournalSequence(last as u64 + 1));
     let position = disk.placed[8].0 + disk.placed[8].1 as u64;
     let sequence = JournalSequence(10);
@@ -93,30 +86,24 @@ fn a_missing_or_short_file_has_everything_read() {
     let geometry = Geometry::new(2, 64 * FILE_BYTES, BLOCK).expect("geometry");
     let mut disk = Disk::sized(geometry, 1, 1);
     disk.batch(1, 9_000);
-    bytes_read(&disk);
+    assert!(disk.follow(start_at(1), TINY).is_some());
     disk.files[1].content.borrow_mut().truncate(8_192);
-    let found = forward(&disk, &mut 0);
+    assert_eq!(disk.follow(start_at(1), TINY), None);
+    let found = disk.scan_whole(Some(start_at(1)));
     assert_eq!((found.good.len(), found.verdict), (1, Verdict::TornTail { discarded_blocks: 0 }));
-    assert!(bytes_read(&disk) >= geometry.file_bytes());
 }
 
 #[test]
-fn as_many_blocks_are_kept_as_there_is_memory_for_and_read_but_once() {
-    let mut disk = Disk::new(1, 1);
-    for n in 1..6 {
-        disk.batch(n, 8_000);
+fn what_is_in_use_is_read_once() {
+    let geometry = Geometry::new(2, 64 * FILE_BYTES, BLOCK).expect("geometry");
+    let mut disk = Disk::sized(geometry, 1, 1);
+    while disk.ring.head().position < 96 * FILE_BYTES {
+        disk.batch(1, 15_000);
     }
-    let whole = disk.scan_whole(Some(start_at(1)));
-    let expected = disk.replay(&whole, Extent::Good);
-    for (memory, kept, left) in
-        [(u64::MAX, 5, None), (20_000, 2, Some(20_000 - 2 * 8_192)), (0, 0, Some(0))]
-    {
-        let mut keep_bytes = memory;
-        let found = forward(&disk, &mut keep_bytes);
-        assert_eq!((found.good.len(), found.kept.len()), (5, kept));
-        assert_eq!(left.unwrap_or(keep_bytes), keep_bytes);
-        bytes_read(&disk);
-        assert_eq!(disk.replay(&found, Extent::Good), expected);
-        assert_eq!(bytes_read(&disk) == 0, kept == 5);
-    }
+    let nowhere = Probing { whole_bytes: 0, stride_bytes: 2 * geometry.file_bytes() };
+    bytes_read(&disk);
+    let (told, found) = disk.follow(start_at(1), nowhere).expect("a torn tail");
+    // Once, and headers and beginnings of the files again.
+    assert!(bytes_read(&disk) <= geometry.ring_bytes() + 4 * u64::from(BLOCK));
+    assert_eq!((told.len(), found.good.len()), (disk.placed.len(), disk.placed.len()));
 }

@@ -489,7 +489,7 @@ fn an_unreadable_entry_stops_the_replay() {
         };
         let _ = seal(block, 80 + 48 + 10, &fields, &identity);
     });
-    let scan = disk.scan(start_at(0, 1));
+    let scan = disk.scan_whole(start_at(0, 1));
     let files = disk.as_files();
     let mut replay = Replay::new(&files, &scan, Extent::Good);
     let error = block_on(replay.next()).expect_err("fault");

@@ -2,8 +2,9 @@
 //! segments from the log's start on.
 //!
 //! Owns the reading of sources, batch by batch, each checked by its checksum, and the pauses
-//! between slices. Reads past the read cache, which is for readers. Must stop at the next batch
-//! when the shard stops or the partition goes.
+//! between slices. Reads past the read cache, which is for readers. Gives way: one small read or
+//! write at a time, and none while a commit of the journal is on its way. Must stop at the next
+//! batch when the shard stops or the partition goes.
 
 use std::rc::Rc;
 use std::task::Poll;
@@ -17,7 +18,7 @@ use crate::batch::{
 };
 use crate::ids::Offset;
 use crate::io::{File, OpenMode};
-use crate::limits::CLEANER_SLICE_BYTES;
+use crate::limits::{CLEANER_PIECE_BYTES, CLEANER_SLICE_BYTES};
 use crate::log::cleaner::candidate::{Candidate, GroupLimits, SegmentFacts, group};
 use crate::log::cleaner::filter::{Filter, KeyBatch, KeyPass, Verdict};
 use crate::log::cleaner::offset_map::{ENTRY_BYTES, OffsetMap};
@@ -41,7 +42,7 @@ pub(super) async fn run(
     partition: &Rc<Partition>,
     candidate: &Candidate,
 ) -> Result<Offset, Stop> {
-    let mut pace = Pace { shard, partition, bytes: 0 };
+    let mut pace = Pace { shard, partition, bytes: 0, unwaited_bytes: 0 };
     let sources = sources(partition, candidate.end);
     let map = keys(&mut pace, &sources, candidate).await?;
     let (producers, now_ms) = {
@@ -93,12 +94,15 @@ fn group_limits(shard: &Shard, partition: &Partition) -> GroupLimits {
 }
 
 /// A map with room for what the dirty part may hold, but no larger than it may be.
-fn empty_map(shard: &Shard, dirty_bytes: u64) -> OffsetMap {
+fn empty_map(shard: &Shard, candidate: &Candidate) -> OffsetMap {
     let catalog = shard.catalog();
     let config = catalog.broker();
     let all = usize::try_from(config.log_cleaner_dedupe_buffer_size).unwrap_or(0);
     let most = all / usize::from(shard.context.shards.max(1));
-    let records = usize::try_from(dirty_bytes / RECORD_BYTES_MIN + 1).unwrap_or(usize::MAX);
+    // Every record has an offset of its own, and takes some bytes.
+    let offsets = candidate.end.0.abs_diff(candidate.first_dirty.0);
+    let records = offsets.min(candidate.dirty_bytes / RECORD_BYTES_MIN + 1);
+    let records = usize::try_from(records).unwrap_or(usize::MAX);
     let load_factor = config.log_cleaner_io_buffer_load_factor;
     let wanted = (records.saturating_mul(ENTRY_BYTES) as f64 / load_factor.max(0.01)) as usize;
     OffsetMap::new(
@@ -113,7 +117,10 @@ async fn keys(
     sources: &[Source],
     candidate: &Candidate,
 ) -> Result<OffsetMap, Stop> {
-    let map = empty_map(pace.shard, candidate.dirty_bytes);
+    let mut map = empty_map(pace.shard, candidate);
+    while map.take_chunk() {
+        pace.shard.runtime.yield_now().await;
+    }
     let mut pass = KeyPass::new(candidate.first_dirty, map);
     for source in sources.iter().filter(|source| source.next > candidate.first_dirty) {
         pass.transactions.tell(pace.aborted(source).await?);
@@ -193,6 +200,8 @@ struct Pace<'a> {
     partition: &'a Rc<Partition>,
     /// Moved since the last pause.
     bytes: usize,
+    /// Moved since it gave way.
+    unwaited_bytes: usize,
 }
 
 impl Pace<'_> {
@@ -213,7 +222,23 @@ impl Pace<'_> {
         } else {
             shard.runtime.yield_now().await;
         }
+        self.unwaited_bytes += moved as usize;
+        if self.unwaited_bytes >= CLEANER_PIECE_BYTES {
+            self.unwaited_bytes = 0;
+            self.give_way().await;
+        }
         self.check()
+    }
+
+    /// Waits for the records that wait for the journal. What comes meanwhile finds a device that
+    /// is idle but for one piece.
+    async fn give_way(&self) {
+        let journal = &self.shard.journal;
+        let newest = journal.appended_through();
+        if newest > journal.durable_through() {
+            // A failed journal is everybody's end.
+            let _ = journal.wait(newest).await;
+        }
     }
 
     fn check(&self) -> Result<(), Stop> {
@@ -242,7 +267,7 @@ impl Pace<'_> {
             Err(stop) => Err(stop),
         };
         write_behind::release(self.partition);
-        Ok(Batches::new(opened?, source.bytes))
+        Ok(Batches::new(opened?, source.bytes).by_pieces(CLEANER_PIECE_BYTES))
     }
 
     async fn open_held(&self, source: &Source) -> Result<Rc<dyn File>, Stop> {

@@ -1,6 +1,6 @@
 //! A cleaned segment being written, under names that count for nothing.
 //!
-//! Owns its files and its indexes. Writes large aligned pieces, each once, in order; nothing reads
+//! Owns its files and its indexes. Writes aligned pieces, each once, in order; nothing reads
 //! them before they are complete and synced. There is always a `.txnindex`, even without an entry:
 //! it has to take the place of the old one.
 
@@ -13,7 +13,7 @@ use super::Stop;
 use crate::batch::BatchHeader;
 use crate::ids::Offset;
 use crate::io::{AlignedBuffer, File, OpenMode};
-use crate::limits::{BLOCK_ALIGN, SEGMENT_WRITE_BYTES_MAX};
+use crate::limits::{BLOCK_ALIGN, CLEANER_PIECE_BYTES};
 use crate::log::aborted::AbortedTransaction;
 use crate::log::layout::{SegmentFile, Stage};
 use crate::log::segments::{ActiveSegment, PlacedBatch, SegmentRules};
@@ -154,7 +154,7 @@ impl CleanedSegment {
 /// Room for all of it, but for no more than is written at once.
 fn buffer_bytes(bytes_max: u64) -> usize {
     let bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    bytes.clamp(1, SEGMENT_WRITE_BYTES_MAX).next_multiple_of(BLOCK_ALIGN)
+    bytes.clamp(1, CLEANER_PIECE_BYTES).next_multiple_of(BLOCK_ALIGN)
 }
 
 async fn open_new(shard: &Rc<Shard>, path: &std::path::Path) -> io::Result<Rc<dyn File>> {

@@ -8,16 +8,17 @@
 //! may count: a failure then takes the partition offline, as it is.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::Stop;
 use super::pass::Source;
 use super::segment::{CleanedSegment, INDEXES};
 use crate::ids::Offset;
+use crate::io::File;
 use crate::log::layout::{SegmentFile, Stage};
 use crate::shard::partition::Partition;
-use crate::shard::{Shard, write_behind};
+use crate::shard::{Shard, unlink, write_behind};
 
 /// Replaces `old` by `cleaned`.
 pub(super) async fn swap(
@@ -37,6 +38,9 @@ pub(super) async fn swap(
         cleaned.remove(shard, partition).await;
         return Err(stop);
     }
+    // The first one's name is taken by the new one. What it held is given back by pieces.
+    let first = write_behind::segment_path(shard, partition, SegmentFile::Log, old[0].base);
+    let first = unlink::open_large(shard, &first).await;
     // From here on it may count, whatever the disk says: nothing is undone.
     let replaced = replace(shard, partition, old, &cleaned).await;
     write_behind::release(partition);
@@ -46,7 +50,8 @@ pub(super) async fn swap(
         shard.take_offline(partition, &why);
         return Err(Stop::Failed(why));
     }
-    remove_later(shard, partition, old[1..].iter().map(|source| source.base).collect());
+    let bases = old[1..].iter().map(|source| source.base).collect();
+    remove_later(shard, partition, bases, first);
     Ok(())
 }
 
@@ -83,7 +88,7 @@ async fn replace(
     for source in &old[1..] {
         for kind in SegmentFile::ALL {
             let from = write_behind::segment_path(shard, partition, kind, source.base);
-            let to = from.with_file_name(kind.staged_name(source.base, Stage::Deleted));
+            let to = replaced_path(shard, partition, kind, source.base);
             match rename(shard, &from, &to).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -109,21 +114,44 @@ async fn replace(
     Ok(())
 }
 
+/// Where a replaced segment waits for its removal.
+fn replaced_path(shard: &Shard, partition: &Partition, kind: SegmentFile, base: Offset) -> PathBuf {
+    let path = write_behind::segment_path(shard, partition, kind, base);
+    path.with_file_name(kind.staged_name(base, Stage::Deleted))
+}
+
 async fn rename(shard: &Rc<Shard>, from: &Path, to: &Path) -> io::Result<()> {
     write_behind::retry_when_full(shard, || shard.disk.rename(from, to)).await
 }
 
-/// Removes replaced segments after the topic's delay; a start does so at once.
-fn remove_later(shard: &Rc<Shard>, partition: &Rc<Partition>, bases: Vec<Offset>) {
-    if bases.is_empty() {
-        return;
-    }
+/// Removes replaced segments after the topic's delay; a start does so at once. The first has lost
+/// its name already.
+fn remove_later(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    bases: Vec<Offset>,
+    first: Option<Rc<dyn File>>,
+) {
     let delay_ms = partition.topic.borrow().config.file_delete_delay_ms;
     let due = shard.runtime.now().plus_ms(u64::try_from(delay_ms).unwrap_or(0));
     let (shard, partition) = (Rc::clone(shard), Rc::clone(partition));
     let runtime = Rc::clone(&shard.runtime);
     runtime.spawn(Box::pin(async move {
+        unlink::shorten(&shard, first).await;
+        if bases.is_empty() {
+            return;
+        }
         futures_lite::future::or(shard.runtime.sleep_until(due), shard.stopped()).await;
+        for &base in &bases {
+            write_behind::hold(&partition).await;
+            let path = replaced_path(&shard, &partition, SegmentFile::Log, base);
+            let large = match partition.is_online() {
+                true => unlink::open_large(&shard, &path).await,
+                false => None,
+            };
+            write_behind::release(&partition);
+            unlink::shorten(&shard, large).await;
+        }
         write_behind::hold(&partition).await;
         for (base, kind) in bases
             .iter()
@@ -132,8 +160,7 @@ fn remove_later(shard: &Rc<Shard>, partition: &Rc<Partition>, bases: Vec<Offset>
             if !partition.is_online() {
                 break;
             }
-            let path = write_behind::segment_path(&shard, &partition, kind, base);
-            let path = path.with_file_name(kind.staged_name(base, Stage::Deleted));
+            let path = replaced_path(&shard, &partition, kind, base);
             match shard.disk.remove(&path).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!("{}: {error}; removed at the next start", path.display());
