@@ -14,7 +14,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use ringlog::doctor::probe;
 use ringlog::io::buffers::AlignedBuffer;
-use ringlog::io::executor::cores;
+use ringlog::io::cores::cores_near;
 
 use super::client::{Client, Fault};
 use super::report::{Figures, Report, figures, number};
@@ -33,15 +33,17 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// Takes them: the server on the first core, its client on `core`.
+    /// Takes them: what a broker does on its first shard's core, the client of
+    /// echoes on `core`.
     pub fn take(data_dir: &Path, core: usize) -> Result<Floors, Fault> {
-        let dsync = probe::durable_writes(data_dir, PROBES)?;
+        let broker = broker_core(data_dir);
+        let dsync = durable_writes(data_dir, broker)?;
         let us = |quantile| dsync.value_at_quantile(quantile) as f64 / 1e3;
         Ok(Floors {
             dsync_us: us(0.5),
             dsync_p99_us: us(0.99),
-            echo_us: lowest_echo_us(core, Waiting::Asleep)?,
-            echo_spinning_us: lowest_echo_us(core, Waiting::Polling)?,
+            echo_us: lowest_echo_us([broker, core], Waiting::Asleep)?,
+            echo_spinning_us: lowest_echo_us([broker, core], Waiting::Polling)?,
         })
     }
 
@@ -64,14 +66,14 @@ impl Floors {
 
 /// Prints the floors.
 pub fn run(data_dir: &Path, json: bool) -> Result<(), Fault> {
-    let core = cores().last().copied().unwrap_or(0);
+    let core = cores_near(data_dir).last().copied().unwrap_or(0);
     let mut report = Report::new("calibrate");
     report.add_all(Floors::take(data_dir, core)?.figures());
     for (server, waiting) in [("asleep", Waiting::Asleep), ("polling", Waiting::Polling)] {
         for (client, asking) in
             [("blocking", Asking::Blocking), ("polling", Asking::Polling), ("own", Asking::Own)]
         {
-            let times = echo(core, waiting, asking)?;
+            let times = echo([broker_core(data_dir), core], waiting, asking)?;
             let us = |quantile| number(times.value_at_quantile(quantile) as f64 / 1e3);
             report.add(&format!("echo_server_{server}_client_{client}_p50_us"), us(0.5));
             report.add(&format!("echo_server_{server}_client_{client}_p99_us"), us(0.99));
@@ -105,22 +107,40 @@ enum Asking {
 }
 
 /// The median of the client that is served fastest.
-fn lowest_echo_us(core: usize, waiting: Waiting) -> Result<f64, Fault> {
+fn lowest_echo_us(cores: [usize; 2], waiting: Waiting) -> Result<f64, Fault> {
     let mut lowest = f64::INFINITY;
     for asking in [Asking::Blocking, Asking::Polling, Asking::Own] {
-        let times = echo(core, waiting, asking)?;
+        let times = echo(cores, waiting, asking)?;
         lowest = lowest.min(times.value_at_quantile(0.5) as f64 / 1e3);
     }
     Ok(lowest)
 }
 
-/// Round trips of 64 bytes between two threads, nanoseconds each.
-fn echo(core: usize, waiting: Waiting, asking: Asking) -> Result<Histogram<u64>, Fault> {
+/// The core of a broker's first shard.
+pub fn broker_core(data_dir: &Path) -> usize {
+    cores_near(data_dir).first().copied().unwrap_or(0)
+}
+
+/// Durable writes of a thread on `core`, nanoseconds each.
+fn durable_writes(data_dir: &Path, core: usize) -> Result<Histogram<u64>, Fault> {
+    let probe = || {
+        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        probe::durable_writes(data_dir, PROBES)
+    };
+    let taken = std::thread::scope(|scope| scope.spawn(probe).join());
+    Ok(taken.map_err(|_| "the durable writes failed")??)
+}
+
+/// Round trips of 64 bytes between two threads, the server's core first, nanoseconds each.
+fn echo(
+    [server, client]: [usize; 2],
+    waiting: Waiting,
+    asking: Asking,
+) -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = std::thread::spawn(move || -> std::io::Result<()> {
-        let first = cores().first().copied().unwrap_or(0);
-        core_affinity::set_for_current(core_affinity::CoreId { id: first });
+        core_affinity::set_for_current(core_affinity::CoreId { id: server });
         let (mut peer, _) = listener.accept()?;
         peer.set_nodelay(true)?;
         peer.set_nonblocking(matches!(waiting, Waiting::Polling))?;
@@ -131,7 +151,7 @@ fn echo(core: usize, waiting: Waiting, asking: Asking) -> Result<Histogram<u64>,
         Ok(())
     });
     let client = std::thread::spawn(move || -> Result<Histogram<u64>, Fault> {
-        core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        core_affinity::set_for_current(core_affinity::CoreId { id: client });
         match asking {
             Asking::Own => echo_own(&address.to_string()),
             Asking::Blocking => echo_plain(TcpStream::connect(address)?),

@@ -14,7 +14,7 @@ use clap::Args;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::calibrate::Floors;
+use super::calibrate::{Floors, broker_core};
 use super::chart;
 use super::client::Fault;
 use super::kafka::{self, Jars, Kafka};
@@ -159,7 +159,7 @@ pub fn run(arguments: &CompareArguments) -> Result<(), Fault> {
 fn kafkas(arguments: &CompareArguments, jars: Option<&Jars>) -> Result<Vec<Contender>, Fault> {
     let Some(jars) = jars else { return Ok(Vec::new()) };
     let own = &arguments.own;
-    let core = ringlog::io::executor::cores().first().copied().unwrap_or(0);
+    let core = broker_core(&own.data_dir);
     let delay_ms = DELETE_DELAY_MS.to_string();
     let all_have = (DELETE_DELAY, delay_ms.as_str());
     let flushing = [all_have, ("log.flush.interval.messages", "1")];
@@ -269,7 +269,8 @@ fn report(floors: &Floors, plan: &Plan, done: &[Comparison], left_out: &[Value])
     let scenarios = done.iter().map(|comparison| told(&name(comparison.samples.len()), comparison));
     json!({
         "title": format!(
-            "Each broker's shards and threads from the first core on, the load on another. {} \
+            "Each broker's shards and threads from the first core on (that of the disk's \
+             interrupts), the load on another. {} \
              rounds forth and back, {} s each after {} s of warm-up, the first after {} s. Median, \
              lowest and highest; a ratio is of one round, and below one is less.",
             plan.rounds, plan.seconds, plan.warm_up_seconds, plan.first_warm_up_seconds

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ringlog::io::cores::cores_near;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::broker::{Broker, Launch};
@@ -28,7 +29,7 @@ pub struct Own {
     /// Set a key of a started broker; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Core to pin the load to [default: the last]
+    /// Core to pin the load to [default: the last that a shard would take]
     #[arg(long)]
     pub core: Option<usize>,
 }
@@ -66,7 +67,7 @@ impl Own {
 
     /// The core that the load is pinned to.
     pub fn core(&self) -> usize {
-        let last = || ringlog::io::executor::cores().last().copied();
+        let last = || cores_near(&self.data_dir).last().copied();
         self.core.or_else(last).unwrap_or(0)
     }
 }

@@ -17,7 +17,7 @@ use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::io::AlignedBuffer;
-use crate::io::executor::cores;
+use crate::io::cores::cores;
 use crate::io::listener::bind;
 use crate::io::lock::{DirectoryLock, LockError};
 use crate::limits::{

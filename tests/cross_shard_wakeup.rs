@@ -27,7 +27,7 @@ fn spinning_shards_wake_each_other() {
 #[test]
 fn shards_that_share_a_core_wake_each_other() {
     // Shards 0 and n of n cores have the same core, which the two must hand over at every turn.
-    let cores = ringlog::io::executor::cores().len();
+    let cores = ringlog::io::cores::cores().len();
     let mailboxes = mesh::<u64>(u16::try_from(cores + 1).expect("cores"), MeshLimits::default());
     run("sharing a core", Duration::ZERO, mailboxes, cores, 50_000);
 }
@@ -96,8 +96,10 @@ fn run(
     let ended = watch(name, Arc::clone(&progress));
     let other = ShardId(u16::try_from(other).expect("shard"));
     let start = Instant::now();
-    let result: Result<(), ShardsError<String>> =
-        run_shards(ExecutorOptions { spin_before_park }, mailboxes, move |shard, mailbox| {
+    let result: Result<(), ShardsError<String>> = run_shards(
+        ExecutorOptions { spin_before_park, ..Default::default() },
+        mailboxes,
+        move |shard, mailbox| {
             let progress = Arc::clone(&progress);
             async move {
                 if shard == ShardId(0) {
@@ -107,7 +109,8 @@ fn run(
                 }
                 Ok(())
             }
-        });
+        },
+    );
     ended.store(true, Ordering::SeqCst);
     result.expect("shards");
     let per_trip = start.elapsed() / u32::try_from(trips).expect("trips");

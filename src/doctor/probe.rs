@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::io;
-use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -19,7 +18,8 @@ use super::{DiskFacts, Facts, Interrupts, Spread};
 use crate::config::BrokerConfig;
 use crate::config::broker::Mode;
 use crate::io::AlignedBuffer;
-use crate::io::executor::cores;
+use crate::io::cores::cores_near;
+use crate::io::device;
 use crate::limits::BLOCK_ALIGN;
 use crate::preflight;
 
@@ -27,7 +27,7 @@ use crate::preflight;
 #[must_use]
 pub fn facts(config: &BrokerConfig) -> Facts {
     let memlock_bytes = getrlimit(Resource::Memlock).current;
-    let mut shard_cores = cores();
+    let mut shard_cores = cores_near(&config.data_dir);
     shard_cores.truncate(usize::from(config.shards));
     // The disk is probed later: its interrupts are this program's.
     let interrupts = text(INTERRUPTS);
@@ -94,7 +94,7 @@ pub(super) fn interrupts_of(
 }
 
 fn disk(config: &BrokerConfig) -> DiskFacts {
-    let directory = nearest(&config.data_dir);
+    let directory = device::nearest(&config.data_dir);
     let power_loss = config.durability == crate::config::Durability::PowerLoss;
     let queue = queue(&directory);
     let fact = |name: &str| queue.as_ref().and_then(|queue| text(queue.join(name)));
@@ -117,18 +117,9 @@ fn disk(config: &BrokerConfig) -> DiskFacts {
     }
 }
 
-/// The directory itself if it exists, or the nearest one above.
-fn nearest(directory: &Path) -> PathBuf {
-    let mut path = std::path::absolute(directory).unwrap_or_else(|_| PathBuf::from("/"));
-    while !path.is_dir() && path.pop() {}
-    path
-}
-
 /// The kernel's directory about the queue of the device below; a partition has that of its disk.
 fn queue(directory: &Path) -> Option<PathBuf> {
-    let device = fs::metadata(directory).ok()?.st_dev();
-    let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let device = fs::canonicalize(Path::new("/sys/dev/block").join(name)).ok()?;
+    let device = device::of(directory)?;
     [device.join("queue"), device.parent()?.join("queue")].into_iter().find(|path| path.is_dir())
 }
 

@@ -7,8 +7,8 @@
 //! business of [`Ring`]: `drive` is a task like the others, and never lets the executor sleep.
 //!
 //! Must never run a task outside [`spawn`], of which the ring would not know, nor create a task
-//! queue, nor run blocking work on a pinned thread: helper threads call [`unpin_current_thread`]
-//! first.
+//! queue, nor run blocking work on a pinned thread: helper threads call
+//! [`unpin_current_thread`](super::cores::unpin_current_thread) first.
 //!
 //! Invariants: no shard runs before every executor exists, so a machine without io_uring or
 //! lockable memory is a start-up error and not half a broker.
@@ -20,21 +20,23 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::cores::cores;
 use super::ring::{Noted, Ring, Sleep};
 use super::{LocalFuture, Monotonic, Runtime, clock};
 use crate::ids::ShardId;
 
 /// How executors are built.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ExecutorOptions {
+    /// Cores for the shards, one after the other; none means all, ascending.
+    pub cores: Vec<usize>,
     /// How long an idle shard polls before it sleeps. Zero sleeps at once. Spinning makes a wake
     /// from another shard cheap, and starves the kernel's workers of this core: anything over
     /// 50 us slows syncs down.
@@ -70,31 +72,6 @@ pub enum ShardsError<E: fmt::Display + fmt::Debug> {
     },
 }
 
-/// The cores this process may use, ascending; never empty.
-#[must_use]
-pub fn cores() -> Vec<usize> {
-    let allowed = process_cpus();
-    let mut cores: Vec<usize> = core_affinity::get_core_ids()
-        .unwrap_or_default()
-        .into_iter()
-        .map(|core| core.id)
-        .filter(|&core| allowed.as_ref().is_none_or(|set| set.is_set(core)))
-        .collect();
-    cores.sort_unstable();
-    if cores.is_empty() {
-        cores.push(0);
-    }
-    cores
-}
-
-/// Undoes the pinning that a thread inherited from the shard that started it.
-pub fn unpin_current_thread() {
-    if let Some(cpus) = process_cpus() {
-        // Staying pinned is slower and nothing worse.
-        let _ = sched_setaffinity(None, cpus);
-    }
-}
-
 /// Runs one shard per element of `seeds`, each on its own thread pinned to a core (with more
 /// shards than cores the pins wrap around), and returns when all have ended.
 ///
@@ -112,7 +89,7 @@ where
     R: Fn(ShardId, T) -> F + Send + Sync + 'static,
 {
     let count = seeds.len();
-    let cores = cores();
+    let cores = if options.cores.is_empty() { cores() } else { options.cores };
     let run = Arc::new(run);
     let (ready_sender, ready) = crossbeam_channel::bounded(count);
     let (end_sender, ends) = crossbeam_channel::bounded(count);
@@ -125,7 +102,7 @@ where
         let place = ShardThread {
             shard,
             core,
-            options,
+            spin_before_park: options.spin_before_park,
             ready: ready_sender.clone(),
             start,
             ends: end_sender.clone(),
@@ -302,7 +279,7 @@ impl RandomPool {
 struct ShardThread<E> {
     shard: ShardId,
     core: usize,
-    options: ExecutorOptions,
+    spin_before_park: Duration,
     ready: Sender<(ShardId, io::Result<()>)>,
     start: Receiver<()>,
     ends: Sender<ShardEnd<E>>,
@@ -318,9 +295,8 @@ impl<E> ShardThread<E> {
     where
         F: Future<Output = Result<(), E>> + 'static,
     {
-        let made = executor(Placement::Fixed(self.core)).and_then(|executor| {
-            Ok((executor, Rc::new(Ring::new(self.options.spin_before_park)?)))
-        });
+        let made = executor(Placement::Fixed(self.core))
+            .and_then(|executor| Ok((executor, Rc::new(Ring::new(self.spin_before_park)?))));
         let (executor, ring) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -370,12 +346,6 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 }
 
 /// The cores the process started with; asked once, before any thread is pinned.
-fn process_cpus() -> Option<&'static CpuSet> {
-    static CPUS: OnceLock<Option<CpuSet>> = OnceLock::new();
-    // The main thread's mask: the calling thread may be pinned already.
-    CPUS.get_or_init(|| sched_getaffinity(rustix::process::getpid().into()).ok()).as_ref()
-}
-
 /// Memory that an executor registers with the kernel. None of it is used.
 const REGISTERED_BYTES: usize = 64 * 1024;
 
@@ -400,7 +370,7 @@ mod tests {
             run_shards(ExecutorOptions::default(), vec!["a", "b", "c"], move |shard, seed| {
                 let sender = sender.clone();
                 async move {
-                    let cpus = sched_getaffinity(None).expect("affinity");
+                    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
                     let _ = sender.send((shard.0, seed, cpus.count()));
                     if shard.0 == 1 { Err(format!("{seed} ends")) } else { Ok(()) }
                 }

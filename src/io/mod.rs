@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
@@ -24,6 +25,8 @@ pub use buffers::AlignedBuffer;
 
 pub mod buffers;
 pub mod clock;
+pub mod cores;
+pub mod device;
 pub mod executor;
 pub mod file;
 pub mod in_flight;
@@ -142,7 +145,7 @@ pub trait Disk {
             for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
                 let mut buffer = self.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
                 buffer[..piece.len()].copy_from_slice(piece);
-                file.write_at(Rc::new(buffer), position).await?;
+                file.write_at(Arc::new(buffer), position).await?;
                 position += piece.len() as u64;
             }
             file.set_length(position).await?;
@@ -216,8 +219,11 @@ pub struct Space {
 /// [`crate::limits::BLOCK_ALIGN`].
 pub trait File {
     /// Writes the whole buffer at `position`; short writes are resumed. The buffer stays shared.
-    fn write_at(&self, buffer: Rc<AlignedBuffer>, position: u64)
-    -> LocalFuture<'_, io::Result<()>>;
+    fn write_at(
+        &self,
+        buffer: Arc<AlignedBuffer>,
+        position: u64,
+    ) -> LocalFuture<'_, io::Result<()>>;
 
     /// Reads up to `length` bytes at `position`; shorter only at the end of the file, whose last
     /// bytes need not be aligned.

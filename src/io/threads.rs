@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 
-use super::executor::unpin_current_thread;
+use super::cores::unpin_current_thread;
 use super::ring::Ring;
 
 /// A waker of the same task that may be called on any thread. What is no task of a shard (of the
