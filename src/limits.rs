@@ -140,8 +140,8 @@ pub const CLEANER_SLICE_BYTES: usize = 64 * 1024;
 /// first: as much of the device's time as a commit of the journal takes.
 pub const CLEANER_PIECE_BYTES: usize = 256 * 1024;
 
-/// Bytes by which a large file on its way off the disk is cut at once: a file system that hands free
-/// blocks on to its device takes some milliseconds for as much.
+/// Bytes by which a large file on its way off the disk is cut at once: a file system that hands
+/// free blocks on to its device takes some milliseconds for as much.
 pub const UNLINK_PIECE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Pause after each of them.

@@ -1,12 +1,13 @@
 //! Recovery: from what a stopped or killed broker left to a state that shards start from.
 //!
 //! Owns the order of a start, before any shard runs and whatever the old number of shards: read
-//! manifest and images; cut every partition at its synced end; apply the journal and judge it; sync;
-//! write new images; replace the manifest durably, which is the commit point. A crash before it
-//! repeats with the same result; so does a start that finds in the middle that it needs more care,
-//! and judges all of the journal before it cuts or applies anything. Must never trust a byte beyond a partition's synced end, and
-//! never hide that acknowledged records are missing: such a partition stays offline, its entries
-//! kept aside, until it fits again or the operator accepts the loss.
+//! manifest and images; cut every partition at its synced end; apply the journal and judge it;
+//! sync; write new images; replace the manifest durably, which is the commit point. A crash before
+//! it repeats with the same result; so does a start that finds in the middle that it needs more
+//! care, and judges all of the journal before it cuts or applies anything. Must never trust a byte
+//! beyond a partition's synced end, and never hide that acknowledged records are missing: such a
+//! partition stays offline, its entries kept aside, until it fits again or the operator accepts the
+//! loss.
 
 mod builder;
 mod directories;
