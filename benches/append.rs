@@ -19,7 +19,6 @@ use counting::allocations_of_this_thread;
 use futures_lite::future::poll_once;
 use ringlog::batch::{BatchBuilder, CompressionTarget, TimestampType, ValidateRules, validate};
 use ringlog::ids::{PartitionIndex, ProducerEpoch, ProducerId, TopicPartition};
-use ringlog::io::buffers::Home;
 use ringlog::io::executor::{GlommioRuntime, run_here};
 use ringlog::io::file::RingDisk;
 use ringlog::io::mailbox::MeshLimits;
@@ -37,8 +36,7 @@ fn main() {
 }
 
 async fn measure(path: String) {
-    let home = Rc::new(Home::new());
-    let disk = RingDisk::new(path.as_ref(), home).expect("a disk");
+    let disk = RingDisk::new(path.as_ref()).expect("a disk");
     let disk: Rc<dyn Disk> = Rc::new(disk);
     let runtime: Rc<dyn Runtime> = Rc::new(GlommioRuntime::new());
     let ring = machine::Ring { files: 4, file_bytes: 64 << 20 };

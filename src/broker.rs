@@ -20,7 +20,6 @@ use crate::config::HostPort;
 use crate::config::broker::{Advertise, BrokerConfig, Durability};
 use crate::crash;
 use crate::ids::{JournalSequence, ShardId};
-use crate::io::buffers::Home;
 use crate::io::cores::cores_near;
 use crate::io::executor::{ExecutorOptions, GlommioRuntime, run_here, run_shards};
 use crate::io::file::RingDisk;
@@ -58,8 +57,8 @@ impl BrokerError {
 /// A problem at the start, or a shard that failed.
 pub fn run(config: BrokerConfig) -> Result<(), BrokerError> {
     let config = Arc::new(config);
+    process::take_small_pages();
     if config.memory_bytes < SMALL_MEMORY_BELOW_BYTES {
-        process::take_small_pages();
         process::keep_freed_memory(SMALL_MEMORY_KEPT_MS);
     }
     std::fs::create_dir_all(&config.data_dir)
@@ -125,8 +124,7 @@ async fn append(
 }
 
 fn open_disk(data_dir: &Path) -> Result<Rc<dyn Disk>, BrokerError> {
-    let home = Rc::new(Home::new());
-    let disk = RingDisk::new(data_dir, home).map_err(BrokerError::from)?;
+    let disk = RingDisk::new(data_dir).map_err(BrokerError::from)?;
     Ok(Rc::new(disk))
 }
 
@@ -423,15 +421,13 @@ async fn build_shard(
     seed: Seed,
     runtime: Rc<dyn Runtime>,
 ) -> Result<Rc<Shard>, String> {
-    let home = Rc::new(Home::new());
     let data_dir = &seed.context.data_dir;
-    let disk = RingDisk::new(data_dir, Rc::clone(&home)).map_err(|error| error.to_string())?;
+    let disk = RingDisk::new(data_dir).map_err(|error| error.to_string())?;
     build::build(build::Inputs {
         id,
         context: Arc::clone(&seed.context),
         runtime,
         disk: Rc::new(disk),
-        home,
         mailbox: seed.mailbox,
         catalog: seed.image,
         recovered: seed.recovered,

@@ -10,8 +10,13 @@ pub const BLOCK_ALIGN: usize = 4096;
 /// small. A larger batch is split over several blocks.
 pub const JOURNAL_BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// Smallest capacity of an open journal block buffer.
-pub const JOURNAL_BLOCK_BYTES_MIN: usize = 16 * 1024;
+/// Capacity that an open journal block begins with while few records come at a time: what a
+/// single small one needs.
+pub const JOURNAL_BLOCK_BYTES_MIN: usize = 4 * 1024;
+
+/// Capacity up to which an open journal block that is full grows by a copy; a larger one leaves,
+/// and the next begins.
+pub const JOURNAL_BLOCK_BYTES_COPIED: usize = 16 * 1024;
 
 /// Most journal blocks in flight at once per shard.
 pub const JOURNAL_BLOCKS_IN_FLIGHT_MAX: usize = 2;

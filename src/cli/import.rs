@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use crate::config::{self, Override};
 use crate::io::Disk;
-use crate::io::buffers::Home;
 use crate::io::clock;
 use crate::io::executor::run_here;
 use crate::io::file::RingDisk;
@@ -53,7 +52,7 @@ pub fn run(arguments: &ImportArguments, out: &mut dyn Write) -> Result<(), Strin
         now_ms: clock::wall_ms(),
     };
     let imported = run_here(async {
-        let disk = RingDisk::new(&temporary, Rc::new(Home::new())).map_err(|e| e.to_string())?;
+        let disk = RingDisk::new(&temporary).map_err(|e| e.to_string())?;
         let disk: Rc<dyn Disk> = Rc::new(disk);
         import(&disk, &request).await.map_err(|error| error.to_string())
     });

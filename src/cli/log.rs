@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::io::Disk;
-use crate::io::buffers::Home;
 use crate::io::executor::run_here;
 use crate::io::file::RingDisk;
 use crate::io::lock::DirectoryLock;
@@ -40,7 +39,7 @@ pub fn run(command: &LogCommand, out: &mut dyn Write) -> Result<bool, String> {
     let root = data_dir.clone().or_else(|| path.parent().map(Path::to_owned));
     let root = root.unwrap_or_else(|| path.clone());
     let done = run_here(async {
-        let disk = RingDisk::new(&root, Rc::new(Home::new())).map_err(|e| e.to_string())?;
+        let disk = RingDisk::new(&root).map_err(|e| e.to_string())?;
         let disk: Rc<dyn Disk> = Rc::new(disk);
         match command {
             LogCommand::Dump { .. } => dump_to(&disk, &path, out).await,

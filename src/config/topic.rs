@@ -303,7 +303,9 @@ pub fn describe(
         .collect()
 }
 
-/// All configs of a broker, sorted by name; id and addresses are the node's own.
+/// All configs of a broker, sorted by name; id and addresses are the node's own. Some are told only
+/// when they are set, as by Apache Kafka: two that are internal to it, and two of its authorizer's,
+/// which it knows from its file alone.
 #[must_use]
 pub fn describe_broker(
     broker: &BrokerConfig,
@@ -313,6 +315,9 @@ pub fn describe_broker(
 ) -> Vec<DescribedConfig> {
     let mut described: Vec<DescribedConfig> =
         KEYS.iter().map(|key| describe_key(broker, key, node_id)).collect();
+    described.retain(|config| {
+        config.source != ConfigSource::Default || !TOLD_WHEN_SET.contains(&config.name)
+    });
     let derived = [
         ("broker.id", Some(node_id.to_string()), "node.id", ValueType::Int),
         ("listeners", Some(format!("PLAINTEXT://{listen}")), "listen", ValueType::List),
@@ -340,6 +345,13 @@ pub fn describe_broker(
     described.sort_by_key(|config| config.name);
     described
 }
+
+const TOLD_WHEN_SET: &[&str] = &[
+    "allow.everyone.if.no.acl.found",
+    "group.consumer.regex.refresh.interval.ms",
+    "producer.id.expiration.check.interval.ms",
+    "super.users",
+];
 
 fn describe_key(broker: &BrokerConfig, key: &Key, node_id: i32) -> DescribedConfig {
     let synonyms = broker_synonyms(key.name, broker);

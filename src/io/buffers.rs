@@ -1,22 +1,18 @@
-//! Aligned, zeroed buffers for direct I/O, and their hand-over to readers on any shard.
+//! Aligned buffers for direct I/O, and their hand-over to readers on any shard.
 //!
-//! Owns [`AlignedBuffer`], which is filled and written on its home thread, and its frozen form:
-//! [`Bytes`] that share the memory without a copy and may be sent to other shards. The last reader
-//! on a foreign thread sends it home to be freed there: the count that a write in flight shares is
-//! not for other threads.
+//! Owns [`AlignedBuffer`], and its frozen form: [`Bytes`] that share the memory without a copy and
+//! may be sent to other shards. The last who has it frees it, on whatever thread.
 //!
-//! Invariants: address and length are multiples of [`BLOCK_ALIGN`]; the memory is zero when handed
-//! out; once frozen it is never written again.
+//! Invariants: address and capacity are multiples of [`BLOCK_ALIGN`], and so is the length of what
+//! is written to a file; what was not written to cannot be read; once frozen it is never written
+//! again.
 
 use std::alloc::Layout;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 use crate::limits::BLOCK_ALIGN;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender};
 
 /// Aligned memory of the heap.
 pub struct AlignedBuffer {
@@ -25,6 +21,11 @@ pub struct AlignedBuffer {
     /// Bytes that are initialised and in use.
     length: usize,
 }
+
+// SAFETY: the memory is owned, and what is shared is read only.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
     /// `length` zeroes.
@@ -35,11 +36,37 @@ impl AlignedBuffer {
         AlignedBuffer { memory: or_fail(memory, length), capacity: length, length }
     }
 
-    /// Space for a read of up to `capacity` bytes, none of which is there yet.
-    pub(super) fn for_read(capacity: usize) -> AlignedBuffer {
+    /// Space for up to `capacity` bytes, none of which is there yet.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> AlignedBuffer {
         // SAFETY: as above.
         let memory = unsafe { std::alloc::alloc(layout(capacity)) };
         AlignedBuffer { memory: or_fail(memory, capacity), capacity, length: 0 }
+    }
+
+    /// Bytes it has space for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends bytes. Panics if there is no space for them: callers size what they write.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let space = self.capacity - self.length;
+        assert!(bytes.len() <= space, "{} bytes into {space}", bytes.len());
+        // SAFETY: so much space is there behind `length`, and `&mut self` excludes that `bytes`
+        // are in it.
+        unsafe {
+            let end = self.memory.as_ptr().add(self.length);
+            end.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        self.length += bytes.len();
+    }
+
+    /// Appends zeroes up to the next multiple of [`BLOCK_ALIGN`].
+    pub fn pad(&mut self) {
+        let padding = self.length.next_multiple_of(BLOCK_ALIGN) - self.length;
+        self.extend_from_slice(&PADDING[..padding]);
     }
 
     /// Where a read goes to.
@@ -76,16 +103,16 @@ impl AlignedBuffer {
 
     /// Freezes the buffer: the returned handle writes it, its [`FrozenBuffer::bytes`] read it.
     #[must_use]
-    pub fn freeze(self, home: &Home) -> FrozenBuffer {
-        let written = Rc::new(self);
-        let shared = HomeBound::new(Rc::clone(&written), home);
-        FrozenBuffer { written, bytes: Bytes::from_owner(shared) }
+    pub fn freeze(self) -> FrozenBuffer {
+        let written = Arc::new(self);
+        let bytes = Bytes::from_owner(Owner(Arc::clone(&written)));
+        FrozenBuffer { written, bytes }
     }
 
     /// The bytes, shareable, from a buffer that was read from a file.
     #[must_use]
-    pub fn into_bytes(self, home: &Home) -> Bytes {
-        self.freeze(home).bytes
+    pub fn into_bytes(self) -> Bytes {
+        self.freeze().bytes
     }
 }
 
@@ -112,6 +139,8 @@ impl Drop for AlignedBuffer {
     }
 }
 
+static PADDING: [u8; BLOCK_ALIGN] = [0; BLOCK_ALIGN];
+
 fn layout(capacity: usize) -> Layout {
     assert!(capacity > 0 && capacity.is_multiple_of(BLOCK_ALIGN), "unaligned length {capacity}");
     Layout::from_size_align(capacity, BLOCK_ALIGN).expect("invariant: a valid buffer layout")
@@ -124,91 +153,17 @@ fn or_fail(memory: *mut u8, capacity: usize) -> NonNull<u8> {
 /// A buffer that will not change any more.
 pub struct FrozenBuffer {
     /// For [`crate::io::File::write_at`].
-    pub written: Rc<AlignedBuffer>,
+    pub written: Arc<AlignedBuffer>,
     /// For readers on any shard.
     pub bytes: Bytes,
 }
 
-/// The way home for buffers of one thread. Its [`Home::collect`] frees what came back.
-pub struct Home {
-    thread: ThreadId,
-    sender: Sender<Returned>,
-    receiver: Receiver<Returned>,
-}
-
-/// A buffer on its way home.
-struct Returned(#[allow(dead_code, reason = "held only to be dropped at home")] Rc<AlignedBuffer>);
-
-// SAFETY: a `Returned` is made by `HomeBound::drop`, which gives up its only reference, and is
-// taken apart in `Home::collect` on the home thread; the counter is never touched in between.
-unsafe impl Send for Returned {}
-
-impl Home {
-    /// The home of the current thread's buffers.
-    #[must_use]
-    pub fn new() -> Home {
-        let (sender, receiver) = crossbeam_channel::unbounded();
-        Home { thread: std::thread::current().id(), sender, receiver }
-    }
-
-    /// Frees the buffers whose last reader was on another thread. Bounded by the number of
-    /// buffers handed out; call it once a turn. Returns how many it freed.
-    pub fn collect(&self) -> usize {
-        assert_eq!(self.thread, std::thread::current().id(), "buffers are freed at home only");
-        self.receiver.try_iter().map(drop).count()
-    }
-}
-
-impl Default for Home {
-    fn default() -> Home {
-        Home::new()
-    }
-}
-
 /// The owner inside a frozen buffer's [`Bytes`].
-struct HomeBound {
-    memory: *const u8,
-    length: usize,
-    keep: ManuallyDrop<Rc<AlignedBuffer>>,
-    home: Sender<Returned>,
-    thread: ThreadId,
-}
+struct Owner(Arc<AlignedBuffer>);
 
-impl HomeBound {
-    fn new(keep: Rc<AlignedBuffer>, home: &Home) -> HomeBound {
-        HomeBound {
-            memory: keep.as_ptr(),
-            length: keep.len(),
-            keep: ManuallyDrop::new(keep),
-            home: home.sender.clone(),
-            thread: home.thread,
-        }
-    }
-}
-
-// SAFETY: other threads only read `memory[..length]`, which nobody writes after the hand-over, and
-// `keep` is cloned and dropped on the home thread only (see `Drop`).
-unsafe impl Send for HomeBound {}
-// SAFETY: as above; shared access is reading.
-unsafe impl Sync for HomeBound {}
-
-impl AsRef<[u8]> for HomeBound {
+impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `keep` keeps the memory alive and unchanged for as long as `self` lives.
-        unsafe { std::slice::from_raw_parts(self.memory, self.length) }
-    }
-}
-
-impl Drop for HomeBound {
-    fn drop(&mut self) {
-        // SAFETY: `keep` is taken once, here.
-        let keep = unsafe { ManuallyDrop::take(&mut self.keep) };
-        if self.thread == std::thread::current().id() {
-            drop(keep);
-        } else if let Err(refused) = self.home.send(Returned(keep)) {
-            // The home thread has ended, which only happens while the process stops.
-            std::mem::forget(refused.0);
-        }
+        &self.0
     }
 }
 
@@ -218,28 +173,37 @@ mod tests {
 
     #[test]
     fn memory_is_zero_aligned_and_shared_without_a_copy() {
-        let home = Home::new();
         let mut buffer = AlignedBuffer::zeroed(2 * BLOCK_ALIGN);
         assert_eq!(buffer.as_ptr() as usize % BLOCK_ALIGN, 0);
         assert!(buffer.iter().all(|&byte| byte == 0));
         buffer[5] = 7;
         buffer.shorten(BLOCK_ALIGN);
-        let frozen = buffer.freeze(&home);
+        let frozen = buffer.freeze();
         assert_eq!(frozen.bytes.len(), BLOCK_ALIGN);
         assert_eq!(frozen.bytes.as_ptr(), frozen.written.as_ptr());
         assert_eq!(frozen.bytes[5], 7);
     }
 
     #[test]
-    fn the_last_reader_on_another_thread_sends_the_memory_home() {
-        let home = Home::new();
-        let frozen = AlignedBuffer::zeroed(BLOCK_ALIGN).freeze(&home);
-        let count = Rc::clone(&frozen.written);
-        let bytes = frozen.bytes;
+    fn the_last_reader_may_be_on_another_thread() {
+        let frozen = AlignedBuffer::zeroed(BLOCK_ALIGN).freeze();
+        let (kept, bytes) = (Arc::downgrade(&frozen.written), frozen.bytes);
         drop(frozen.written);
-        std::thread::spawn(move || drop(bytes)).join().expect("reader");
-        assert_eq!(Rc::strong_count(&count), 2, "not freed by the reader");
-        home.collect();
-        assert_eq!(Rc::strong_count(&count), 1, "freed at home");
+        let read = std::thread::spawn(move || bytes.iter().filter(|&&byte| byte == 0).count());
+        assert_eq!(read.join().expect("reader"), BLOCK_ALIGN);
+        assert!(kept.upgrade().is_none(), "freed with the last reader");
+    }
+
+    #[test]
+    fn bytes_are_appended_and_padded() {
+        let mut buffer = AlignedBuffer::with_capacity(2 * BLOCK_ALIGN);
+        buffer.pad();
+        assert_eq!((buffer.len(), buffer.is_empty()), (0, true));
+        buffer.extend_from_slice(b"some");
+        buffer.extend_from_slice(&[7; BLOCK_ALIGN]);
+        buffer.pad();
+        assert_eq!(buffer.len(), 2 * BLOCK_ALIGN);
+        assert_eq!((&buffer[..4], buffer[4], buffer[4099]), (&b"some"[..], 7, 7));
+        assert!(buffer[4100..].iter().all(|&byte| byte == 0));
     }
 }

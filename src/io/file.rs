@@ -23,7 +23,6 @@ use bytes::{Bytes, BytesMut};
 use io_uring::opcode;
 use io_uring::types::{Fd, FsyncFlags};
 
-use super::buffers::Home;
 use super::ring::{Keep, Ring};
 use super::threads::{blocking, own_thread};
 use super::{AlignedBuffer, DirectoryEntry, Disk, File, LocalFuture, OpenMode, Space};
@@ -31,26 +30,18 @@ use crate::limits::BLOCK_ALIGN;
 
 /// The file system below one data directory, seen from one shard.
 pub struct RingDisk {
-    home: Rc<Home>,
     /// Open since before the first write, so that a sync reports every error since then.
     root: Arc<OwnedFd>,
 }
 
 impl RingDisk {
-    /// The disk of the current thread's executor. `root` is the data directory; buffers come home
-    /// to `home`, which must be this thread's.
+    /// The disk of the current thread's executor. `root` is the data directory.
     ///
     /// # Errors
     /// `root` cannot be opened.
-    pub fn new(root: &Path, home: Rc<Home>) -> io::Result<RingDisk> {
+    pub fn new(root: &Path) -> io::Result<RingDisk> {
         let root = Arc::new(OwnedFd::from(fs::File::open(root)?));
-        Ok(RingDisk { home, root })
-    }
-
-    /// The home of this disk's buffers.
-    #[must_use]
-    pub fn home(&self) -> &Rc<Home> {
-        &self.home
+        Ok(RingDisk { root })
     }
 }
 
@@ -63,11 +54,8 @@ impl Disk for RingDisk {
         Box::pin(async move {
             let path = path.to_owned();
             let file = blocking(move || open_file(&path, mode)).await?;
-            let file: Rc<dyn File> = Rc::new(RingFile {
-                file: Some(Rc::new(file)),
-                is_cached: mode.cached,
-                home: Rc::clone(&self.home),
-            });
+            let file: Rc<dyn File> =
+                Rc::new(RingFile { file: Some(Rc::new(file)), is_cached: mode.cached });
             Ok(file)
         })
     }
@@ -160,13 +148,12 @@ struct RingFile {
     /// `None` once it was closed.
     file: Option<Rc<fs::File>>,
     is_cached: bool,
-    home: Rc<Home>,
 }
 
 impl File for RingFile {
     fn write_at(
         &self,
-        buffer: Rc<AlignedBuffer>,
+        buffer: Arc<AlignedBuffer>,
         position: u64,
     ) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
@@ -283,7 +270,7 @@ impl RingFile {
     /// Writes what follows `done` bytes of `buffer`, whose first goes to `position`; how many.
     async fn write_part(
         &self,
-        buffer: &Rc<AlignedBuffer>,
+        buffer: &Arc<AlignedBuffer>,
         done: usize,
         position: u64,
     ) -> io::Result<usize> {
@@ -293,14 +280,14 @@ impl RingFile {
         let entry = opcode::Write::new(descriptor(&file), rest.as_ptr(), length)
             .offset(position + done as u64)
             .build();
-        let keep = Keep::Written(file, Rc::clone(buffer));
+        let keep = Keep::Written(file, Arc::clone(buffer));
         let (written, _) = Ring::current().start(entry, keep).await;
         Ok(written? as usize)
     }
 
     async fn read_part(&self, position: u64, length: usize) -> io::Result<Bytes> {
         let file = Rc::clone(self.file());
-        let mut buffer = AlignedBuffer::for_read(length);
+        let mut buffer = AlignedBuffer::with_capacity(length);
         let wanted = u32::try_from(length).map_err(|_| invalid("too long a read"))?;
         let entry =
             opcode::Read::new(descriptor(&file), buffer.space(), wanted).offset(position).build();
@@ -310,7 +297,7 @@ impl RingFile {
         };
         // SAFETY: the kernel has written so many bytes.
         unsafe { buffer.was_read(read? as usize) };
-        Ok(if buffer.is_empty() { Bytes::new() } else { buffer.into_bytes(&self.home) })
+        Ok(if buffer.is_empty() { Bytes::new() } else { buffer.into_bytes() })
     }
 
     async fn read_rest(&self, first: Bytes, position: u64, length: usize) -> io::Result<Bytes> {

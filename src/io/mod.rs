@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
@@ -194,8 +195,11 @@ pub struct Space {
 /// [`crate::limits::BLOCK_ALIGN`].
 pub trait File {
     /// Writes the whole buffer at `position`; short writes are resumed. The buffer stays shared.
-    fn write_at(&self, buffer: Rc<AlignedBuffer>, position: u64)
-    -> LocalFuture<'_, io::Result<()>>;
+    fn write_at(
+        &self,
+        buffer: Arc<AlignedBuffer>,
+        position: u64,
+    ) -> LocalFuture<'_, io::Result<()>>;
 
     /// Reads up to `length` bytes at `position`; shorter only at the end of the file, whose last
     /// bytes need not be aligned.

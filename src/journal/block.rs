@@ -18,9 +18,9 @@
 //! ```
 
 use std::fmt;
-use std::ops::Range;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_secret};
 
 use super::cursor::Cursor;
@@ -181,56 +181,49 @@ impl ControlEntry {
     }
 }
 
-/// Writes the entry header of a batch (or part) at `used` and returns where its record bytes go;
-/// the block is used up to the end of that range once the caller has filled it.
+/// What stands in front of the record bytes of a batch, or of a part of one.
 ///
-/// `used` is [`BLOCK_HEADER_BYTES`] for the first entry of a block. Panics if the entry does not
-/// fit or contradicts itself: callers size parts by the buffer.
+/// Panics if the entry contradicts itself.
 #[must_use]
-pub fn put_batch(buffer: &mut [u8], used: usize, entry: &BatchEntry) -> Range<usize> {
-    assert!(used >= BLOCK_HEADER_BYTES, "an entry inside the header");
+pub fn batch_entry(entry: &BatchEntry) -> [u8; BATCH_ENTRY_BYTES] {
     assert!(entry.is_consistent(), "inconsistent batch entry {entry:?}");
-    let start = used + BATCH_ENTRY_BYTES;
-    let end = start + entry.part_bytes as usize;
-    assert!(end <= buffer.len(), "batch entry past the buffer");
     let kind = if entry.part == 0 { KIND_BATCH } else { KIND_CONTINUATION };
-    let mut out = Writer { buffer, at: used };
-    out.prefix(kind, end - used);
+    let mut bytes = [0; BATCH_ENTRY_BYTES];
+    let mut out = Writer { buffer: &mut bytes, at: 0 };
+    out.prefix(kind, BATCH_ENTRY_BYTES + entry.part_bytes as usize);
     out.topic_partition(entry.tp);
     out.put(&entry.append_ms.to_le_bytes());
     out.put(&entry.batch_bytes.to_le_bytes());
     out.put(&entry.part_start.to_le_bytes());
     out.put(&entry.part.to_le_bytes());
-    debug_assert_eq!(out.at, start);
-    start..end
+    debug_assert_eq!(out.at, BATCH_ENTRY_BYTES);
+    bytes
 }
 
-/// Writes a control entry at `used` and returns the new used length. Panics if it does not fit.
+/// All bytes of a control entry.
 #[must_use]
-pub fn put_control(buffer: &mut [u8], used: usize, entry: &ControlEntry) -> usize {
-    assert!(used >= BLOCK_HEADER_BYTES, "an entry inside the header");
-    let end = used + entry.entry_bytes();
-    assert!(end <= buffer.len(), "control entry past the buffer");
-    let mut out = Writer { buffer, at: used };
+pub fn control_entry(entry: &ControlEntry) -> SmallVec<[u8; 64]> {
+    let mut bytes = SmallVec::from_elem(0, entry.entry_bytes());
+    let mut out = Writer { buffer: &mut bytes, at: 0 };
     match *entry {
         ControlEntry::LogStartAdvanced { tp, offset } => {
-            out.prefix(KIND_LOG_START_ADVANCED, end - used);
+            out.prefix(KIND_LOG_START_ADVANCED, entry.entry_bytes());
             out.topic_partition(tp);
             out.put(&offset.0.to_le_bytes());
         }
         ControlEntry::EpochStarted { tp, epoch, start } => {
-            out.prefix(KIND_EPOCH_STARTED, end - used);
+            out.prefix(KIND_EPOCH_STARTED, entry.entry_bytes());
             out.topic_partition(tp);
             out.put(&epoch.0.to_le_bytes());
             out.put(&start.0.to_le_bytes());
         }
         ControlEntry::PartitionDropped { tp } => {
-            out.prefix(KIND_PARTITION_DROPPED, end - used);
+            out.prefix(KIND_PARTITION_DROPPED, entry.entry_bytes());
             out.topic_partition(tp);
         }
     }
-    debug_assert_eq!(out.at, end);
-    end
+    debug_assert_eq!(out.at, entry.entry_bytes());
+    bytes
 }
 
 /// What a block's header says, for [`seal`].

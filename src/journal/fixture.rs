@@ -2,14 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_lite::future::block_on;
 
 use super::block::{
-    BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, FileHeader, Identity, Seal, aligned_bytes,
-    put_batch, put_control, seal,
+    BATCH_ENTRY_BYTES, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, FileHeader, Identity, Seal,
+    aligned_bytes, batch_entry, control_entry, seal,
 };
 use super::forward::{Probing, scan_forward};
 use super::replay::{Expected, Extent, Replay, Replayed, Scan, Start, scan};
@@ -26,7 +28,7 @@ pub(super) struct MemoryFile {
 }
 
 impl File for MemoryFile {
-    fn write_at(&self, _: Rc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
+    fn write_at(&self, _: Arc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
         unreachable!("replay only reads")
     }
 
@@ -246,4 +248,18 @@ impl Disk {
         }
         (read, replay.torn_batches())
     }
+}
+
+/// Writes what stands in front of a batch's record bytes at `used`, and says where those go.
+pub(super) fn put_batch(buffer: &mut [u8], used: usize, entry: &BatchEntry) -> Range<usize> {
+    let start = used + BATCH_ENTRY_BYTES;
+    buffer[used..start].copy_from_slice(&batch_entry(entry));
+    start..start + entry.part_bytes as usize
+}
+
+/// Writes a control entry at `used`, and says what is used then.
+pub(super) fn put_control(buffer: &mut [u8], used: usize, entry: &ControlEntry) -> usize {
+    let bytes = control_entry(entry);
+    buffer[used..used + bytes.len()].copy_from_slice(&bytes);
+    used + bytes.len()
 }

@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -21,11 +22,10 @@ use smallvec::SmallVec;
 use super::block::{self, BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Identity, Seal};
 use super::ring::{CONTROL_SHARE, JournalPoint, Placement, Purpose, Reservation, Ring};
 use crate::ids::{JournalSequence, Offset, TopicPartition};
-use crate::io::buffers::Home;
-use crate::io::{AlignedBuffer, Disk, File, Monotonic, Runtime};
+use crate::io::{AlignedBuffer, File, Monotonic, Runtime};
 use crate::limits::{
-    JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_BLOCKS_IN_FLIGHT_MAX,
-    JOURNAL_SEAL_IDLE_MS,
+    JOURNAL_BLOCK_BYTES_COPIED, JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN,
+    JOURNAL_BLOCKS_IN_FLIGHT_MAX, JOURNAL_SEAL_IDLE_MS,
 };
 use crate::log::tail::{BlockMemory, TailPart};
 use crate::metrics::Histogram;
@@ -71,8 +71,6 @@ pub struct Journaled {
 /// One shard's journal.
 pub struct Journal {
     runtime: Rc<dyn Runtime>,
-    disk: Rc<dyn Disk>,
-    home: Rc<Home>,
     identity: Identity,
     files: Vec<Rc<dyn File>>,
     memory_budget: usize,
@@ -128,7 +126,6 @@ struct State {
 
 struct OpenBlock {
     buffer: AlignedBuffer,
-    used: usize,
     entries: u32,
     memory: Rc<BlockMemory>,
     charge: MemoryCharge,
@@ -160,6 +157,13 @@ pub struct MemoryCharge {
     bytes: usize,
 }
 
+impl MemoryCharge {
+    fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.used.set(self.used.get() + bytes);
+    }
+}
+
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
         self.used.set(self.used.get() - self.bytes);
@@ -181,8 +185,6 @@ impl Journal {
     #[must_use]
     pub fn new(
         runtime: Rc<dyn Runtime>,
-        disk: Rc<dyn Disk>,
-        home: Rc<Home>,
         identity: Identity,
         files: Vec<Rc<dyn File>>,
         ring: Ring,
@@ -192,8 +194,6 @@ impl Journal {
         let before_first = JournalSequence(ring.head().sequence.0 - 1);
         Rc::new(Journal {
             runtime,
-            disk,
-            home,
             identity,
             files,
             memory_budget,
@@ -343,10 +343,11 @@ impl Journal {
                 part_start: start as u32,
                 part_bytes: length as u32,
             };
-            let range = block::put_batch(&mut open.buffer, open.used, &entry);
-            copy_part(&mut open.buffer[range.clone()], batch, start);
-            open.used = range.end;
+            open.buffer.extend_from_slice(&block::batch_entry(&entry));
+            let begin = open.buffer.len();
+            copy_part(&mut open.buffer, batch, start..start + length);
             open.entries += 1;
+            let range = begin..open.buffer.len();
             parts.push(TailPart { block: Rc::clone(&open.memory), range });
             start += length;
             part += 1;
@@ -380,12 +381,11 @@ impl Journal {
             .reserve(bytes, Purpose::Control)
             .map_err(|full| JournalFailed(full.to_string()))?;
         for entry in entries {
-            let bytes = entry.entry_bytes();
-            if state.open.as_ref().is_none_or(|open| open.used + bytes > open.buffer.len()) {
+            if !self.grow_to(&mut state, entry.entry_bytes()) {
                 self.open_block(&mut state, JOURNAL_BLOCK_BYTES_MIN);
             }
             let open = state.open.as_mut().expect("invariant: a block is open");
-            open.used = block::put_control(&mut open.buffer, open.used, entry);
+            open.buffer.extend_from_slice(&block::control_entry(entry));
             open.entries += 1;
         }
         let sequence = state.next_sequence();
@@ -494,17 +494,40 @@ impl Journal {
     fn room_for_part(&self, state: &mut State, total: usize, start: usize) -> usize {
         loop {
             if let Some(open) = &state.open {
-                let capacity = open.buffer.len();
+                let (capacity, used) = (open.buffer.capacity(), open.buffer.len());
                 let geometry = state.ring.geometry();
-                let part =
-                    geometry.next_part_bytes(capacity, open.used, total as u64, start as u64);
+                let part = geometry.next_part_bytes(capacity, used, total as u64, start as u64);
                 if let Some(bytes) = part {
                     return bytes as usize;
                 }
             }
-            let rest = total - start + BLOCK_HEADER_BYTES + block::BATCH_ENTRY_BYTES;
-            self.open_block(state, rest);
+            let rest = total - start + block::BATCH_ENTRY_BYTES;
+            if !self.grow_to(state, rest) {
+                self.open_block(state, rest + BLOCK_HEADER_BYTES);
+            }
         }
+    }
+
+    /// Makes room for `bytes` more in the open block, if it is a small one: a block of one record
+    /// takes no more memory than it needs, and still a few records do not take a block each.
+    fn grow_to(&self, state: &mut State, bytes: usize) -> bool {
+        let largest =
+            JOURNAL_BLOCK_BYTES_COPIED.min(state.ring.geometry().block_bytes_max() as usize);
+        let Some(open) = state.open.as_mut() else { return false };
+        let (capacity, wanted) = (open.buffer.capacity(), open.buffer.len() + bytes);
+        if wanted <= capacity {
+            return true;
+        }
+        if wanted > largest {
+            return false;
+        }
+        let grown = block::aligned_bytes(wanted).next_power_of_two().min(largest);
+        let mut buffer = AlignedBuffer::with_capacity(grown);
+        buffer.extend_from_slice(&open.buffer);
+        open.buffer = buffer;
+        open.charge.grow(grown - capacity);
+        state.capacity = state.capacity.max(grown);
+        true
     }
 
     /// Opens a block of at least `wanted` bytes, as far as blocks go; an open one is full now.
@@ -518,11 +541,13 @@ impl Journal {
         let largest = state.ring.geometry().block_bytes_max() as usize;
         let capacity =
             state.capacity.max(block::aligned_bytes(wanted)).min(largest.max(BLOCK_HEADER_BYTES));
-        self.memory_used.set(self.memory_used.get() + capacity);
-        let charge = MemoryCharge { used: Rc::clone(&self.memory_used), bytes: capacity };
+        let mut buffer = AlignedBuffer::with_capacity(capacity);
+        // Its place, until the block is sealed.
+        buffer.extend_from_slice(&[0; BLOCK_HEADER_BYTES]);
+        let mut charge = MemoryCharge { used: Rc::clone(&self.memory_used), bytes: 0 };
+        charge.grow(capacity);
         state.open = Some(OpenBlock {
-            buffer: self.disk.allocate(capacity),
-            used: BLOCK_HEADER_BYTES,
+            buffer,
             entries: 0,
             memory: Rc::default(),
             charge,
@@ -534,7 +559,6 @@ impl Journal {
     async fn submit_blocks(self: Rc<Self>) {
         loop {
             let seen = self.work.generation();
-            self.home.collect();
             while let Some(block) = self.next_to_submit() {
                 self.submit(block);
             }
@@ -569,7 +593,7 @@ impl Journal {
             return Some(full);
         }
         let open = state.open.take()?;
-        if open.used < state.capacity / 4 {
+        if open.buffer.len() < state.capacity / 4 {
             state.capacity = (state.capacity / 2).max(JOURNAL_BLOCK_BYTES_MIN);
         }
         Some(open)
@@ -600,7 +624,7 @@ impl Journal {
     fn submit(self: &Rc<Self>, mut open: OpenBlock) {
         let placement = self.place(&mut open);
         let OpenBlock { buffer, memory, charge, .. } = open;
-        let frozen = buffer.freeze(&self.home);
+        let frozen = buffer.freeze();
         memory.seal(frozen.bytes, charge);
         bump(&self.counters.blocks, 1);
         bump(&self.counters.block_bytes, frozen.written.len() as u64);
@@ -615,7 +639,7 @@ impl Journal {
     /// Gives the block its place in the ring and its header.
     fn place(&self, open: &mut OpenBlock) -> Placement {
         let mut state = self.state.borrow_mut();
-        let aligned = block::aligned_bytes(open.used);
+        let aligned = block::aligned_bytes(open.buffer.len());
         let placement = state.ring.place(aligned);
         let settled = !open.reservations.is_empty();
         for reservation in open.reservations.drain(..) {
@@ -635,8 +659,10 @@ impl Journal {
         // An empty block needs no seal of its own: nobody waits for it.
         let stamped = if open.entries == 0 { placement.sequence } else { seal.durable_through };
         state.stamped_through = state.stamped_through.max(stamped);
-        let length = block::seal(&mut open.buffer, open.used, &seal, &self.identity);
-        open.buffer.shorten(length);
+        let used = open.buffer.len();
+        open.buffer.pad();
+        let length = block::seal(&mut open.buffer, used, &seal, &self.identity);
+        debug_assert_eq!(length, open.buffer.len());
         let touched = std::mem::take(&mut open.touched);
         let flight = Flight {
             sequence: placement.sequence,
@@ -728,19 +754,15 @@ impl OpenBlock {
     }
 }
 
-/// Copies the part of a batch that begins at byte `start` and fills `out`.
-fn copy_part(out: &mut [u8], batch: &BatchCopy<'_>, start: usize) {
-    let (from_header, from_payload) = match batch.header.get(start..) {
-        Some(header) => {
-            let count = header.len().min(out.len());
-            (&header[..count], 0)
-        }
-        None => (&[][..], start - batch.header.len()),
-    };
-    let (first, rest) = out.split_at_mut(from_header.len());
-    first.copy_from_slice(from_header);
-    let length = rest.len();
-    rest.copy_from_slice(&batch.payload[from_payload..from_payload + length]);
+/// Copies the bytes `part` of a batch.
+fn copy_part(out: &mut AlignedBuffer, batch: &BatchCopy<'_>, part: Range<usize>) {
+    let header = batch.header.len();
+    if part.start < header {
+        out.extend_from_slice(&batch.header[part.start..part.end.min(header)]);
+    }
+    if part.end > header {
+        out.extend_from_slice(&batch.payload[part.start.max(header) - header..part.end - header]);
+    }
 }
 
 /// Blocks whose times are kept: far more than are waited for at once.

@@ -9,6 +9,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::io::in_flight::InFlight;
 use crate::io::{AlignedBuffer, Disk, File, OpenMode};
@@ -86,7 +87,7 @@ impl Builder {
             written?;
         }
         let (file, position) = (Rc::clone(&self.file), self.position);
-        let write = Box::pin(async move { file.write_at(Rc::new(buffer), position).await });
+        let write = Box::pin(async move { file.write_at(Arc::new(buffer), position).await });
         self.writes.begin(write).await;
         self.position += self.used as u64;
         self.used = 0;
@@ -149,7 +150,7 @@ async fn write_aligned(
     for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
         let mut buffer = disk.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
         buffer[..piece.len()].copy_from_slice(piece);
-        file.write_at(Rc::new(buffer), at).await?;
+        file.write_at(Arc::new(buffer), at).await?;
         at += piece.len() as u64;
     }
     Ok(())

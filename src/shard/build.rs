@@ -15,7 +15,6 @@ use super::space::{DiskFull, SpaceWatch};
 use super::{Context, Parts, RecoveredPartition, Shard, rings};
 use crate::config::broker::{BrokerConfig, Durability};
 use crate::ids::{JournalSequence, ShardId};
-use crate::io::buffers::Home;
 use crate::io::mailbox::Mailbox;
 use crate::io::{Disk, Runtime};
 use crate::journal::ring::GeometryFault;
@@ -105,8 +104,6 @@ pub struct Inputs {
     pub runtime: Rc<dyn Runtime>,
     /// The file system, as its thread sees it.
     pub disk: Rc<dyn Disk>,
-    /// Where its buffers come home to.
-    pub home: Rc<Home>,
     /// Its end of the mesh.
     pub mailbox: Mailbox<Message>,
     /// The catalog.
@@ -124,7 +121,7 @@ pub struct Inputs {
 /// # Errors
 /// One sentence.
 pub async fn build(inputs: Inputs) -> Result<Rc<Shard>, String> {
-    let Inputs { id, context, runtime, disk, home, .. } = inputs;
+    let Inputs { id, context, runtime, disk, .. } = inputs;
     let config = &context.config;
     let geometry = geometry(config.journal_ring_files, config.journal_file_bytes())
         .map_err(|fault| fault.to_string())?;
@@ -135,8 +132,6 @@ pub async fn build(inputs: Inputs) -> Result<Rc<Shard>, String> {
         .map_err(|error| format!("its journal cannot be prepared: {error}"))?;
     let journal = Journal::new(
         Rc::clone(&runtime),
-        Rc::clone(&disk),
-        home,
         identity,
         files,
         Ring::new(geometry, inputs.first_sequence),

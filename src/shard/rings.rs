@@ -9,6 +9,7 @@
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::io::{Disk, File, OpenMode};
 use crate::journal::Geometry;
@@ -47,7 +48,7 @@ pub async fn prepare(
         let mut header = disk.allocate(BLOCK_ALIGN);
         let content = FileHeader { identity: identity.clone(), file: number, geometry: *geometry };
         content.encode_into(&mut header);
-        file.write_at(Rc::new(header), 0).await?;
+        file.write_at(Arc::new(header), 0).await?;
         if !durable {
             file.sync_data().await?;
         }
@@ -59,14 +60,14 @@ pub async fn prepare(
 
 async fn zero(disk: &Rc<dyn Disk>, file: &Rc<dyn File>, bytes: u64) -> io::Result<()> {
     let step = ZERO_BYTES.min(bytes);
-    let buffer = Rc::new(disk.allocate(step as usize));
+    let buffer = Arc::new(disk.allocate(step as usize));
     let mut position = 0;
     while position < bytes {
         let left = bytes - position;
         let piece =
-            if left >= step { Rc::clone(&buffer) } else { Rc::new(disk.allocate(left as usize)) };
+            if left >= step { Arc::clone(&buffer) } else { Arc::new(disk.allocate(left as usize)) };
         position += piece.len() as u64;
-        file.write_at(Rc::clone(&piece), position - piece.len() as u64).await?;
+        file.write_at(Arc::clone(&piece), position - piece.len() as u64).await?;
     }
     Ok(())
 }

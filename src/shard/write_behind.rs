@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -19,7 +20,7 @@ use super::Shard;
 use super::event::Event;
 use super::partition::{Availability, Partition};
 use crate::ids::Offset;
-use crate::io::{File, OpenMode};
+use crate::io::{AlignedBuffer, File, OpenMode};
 use crate::limits::{
     BLOCK_ALIGN, SEGMENT_ALLOCATE_BYTES, SEGMENT_WRITE_BYTES_MAX, SEGMENT_WRITERS_MAX,
     WRITE_BEHIND_BYTES,
@@ -277,13 +278,14 @@ async fn write_chunk(shard: &Rc<Shard>, partition: &Rc<Partition>, chunk: Chunk)
         let length = usize::try_from(end_position - position)
             .unwrap_or(usize::MAX)
             .min(SEGMENT_WRITE_BYTES_MAX);
-        let mut buffer = shard.disk.allocate(length.next_multiple_of(BLOCK_ALIGN));
-        source.copy_to(&mut buffer[..length]);
+        let mut buffer = AlignedBuffer::with_capacity(length.next_multiple_of(BLOCK_ALIGN));
+        source.copy_to(&mut buffer, length);
+        buffer.pad();
         if position + length as u64 == end_position {
             last_block = buffer[length / BLOCK_ALIGN * BLOCK_ALIGN..length].to_vec();
         }
-        let buffer = Rc::new(buffer);
-        retry_when_full(shard, || file.write_at(Rc::clone(&buffer), position)).await?;
+        let buffer = Arc::new(buffer);
+        retry_when_full(shard, || file.write_at(Arc::clone(&buffer), position)).await?;
         position += length as u64;
     }
     shard.metrics.segment_bytes_written.add(end_position - chunk.position);
@@ -403,10 +405,11 @@ async fn write_index(
     let start = written as usize / BLOCK_ALIGN * BLOCK_ALIGN;
     if content.len() > start {
         let length = content.len() - start;
-        let mut buffer = shard.disk.allocate(length.next_multiple_of(BLOCK_ALIGN));
-        buffer[..length].copy_from_slice(&content[start..]);
-        let buffer = Rc::new(buffer);
-        retry_when_full(shard, || file.write_at(Rc::clone(&buffer), start as u64)).await?;
+        let mut buffer = AlignedBuffer::with_capacity(length.next_multiple_of(BLOCK_ALIGN));
+        buffer.extend_from_slice(&content[start..]);
+        buffer.pad();
+        let buffer = Arc::new(buffer);
+        retry_when_full(shard, || file.write_at(Arc::clone(&buffer), start as u64)).await?;
     }
     if exact {
         retry_when_full(shard, || file.set_length(content.len() as u64)).await?;
@@ -499,12 +502,13 @@ struct SliceCursor<'a> {
 }
 
 impl SliceCursor<'_> {
-    fn copy_to(&mut self, mut out: &mut [u8]) {
-        while !out.is_empty() {
+    /// Appends the next `length` bytes to `out`.
+    fn copy_to(&mut self, out: &mut AlignedBuffer, mut length: usize) {
+        while length > 0 {
             let rest = &self.slices[self.slice][self.at..];
-            let count = rest.len().min(out.len());
-            out[..count].copy_from_slice(&rest[..count]);
-            out = &mut out[count..];
+            let count = rest.len().min(length);
+            out.extend_from_slice(&rest[..count]);
+            length -= count;
             self.at += count;
             if self.at == self.slices[self.slice].len() {
                 self.slice += 1;

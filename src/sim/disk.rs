@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::io::buffers::Home;
 use crate::io::{AlignedBuffer, DirectoryEntry, Disk, File, LocalFuture, OpenMode, Space};
 use crate::limits::BLOCK_ALIGN;
 
@@ -35,7 +35,6 @@ pub struct SimDisk {
 
 struct Shared {
     core: Rc<Core>,
-    home: Home,
     /// Absent once the disk has crashed.
     state: RefCell<Option<State>>,
 }
@@ -125,9 +124,7 @@ impl SimDisk {
 
     fn assemble(core: Rc<Core>, medium: Medium, faults: FaultPlan, random: Random) -> SimDisk {
         let state = State { medium, modified_ms: BTreeMap::new(), faults, random };
-        SimDisk {
-            shared: Rc::new(Shared { core, home: Home::new(), state: RefCell::new(Some(state)) }),
-        }
+        SimDisk { shared: Rc::new(Shared { core, state: RefCell::new(Some(state)) }) }
     }
 
     /// Submits one operation: `begin` now, `finish` after a delay, each with the error code that
@@ -432,7 +429,7 @@ impl SimFile {
 impl File for SimFile {
     fn write_at(
         &self,
-        buffer: Rc<AlignedBuffer>,
+        buffer: Arc<AlignedBuffer>,
         position: u64,
     ) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {
@@ -480,7 +477,7 @@ impl File for SimFile {
             }
             let mut buffer = AlignedBuffer::zeroed(bytes.len().next_multiple_of(BLOCK_ALIGN));
             buffer[..bytes.len()].copy_from_slice(&bytes);
-            let whole = buffer.into_bytes(&self.disk.shared.home);
+            let whole = buffer.into_bytes();
             Ok(whole.slice(..bytes.len()))
         })
     }

@@ -336,7 +336,7 @@ struct RecordingFile {
 impl File for RecordingFile {
     fn write_at(
         &self,
-        buffer: Rc<AlignedBuffer>,
+        buffer: Arc<AlignedBuffer>,
         position: u64,
     ) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move {

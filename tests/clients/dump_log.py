@@ -107,7 +107,7 @@ def run_tool(files, options, timeout_seconds, log_path, compacted=False):
     offset 0 is called non-consecutive: "-1 is followed by" its offset.)"""
     class_path = peer_cache.kafka_class_path()
     classes = peer_cache.java_classes(class_path)
-    command = kafka_peer.java(f"{classes}:{class_path}", TOOL, heap="1g")
+    command = kafka_peer.java(f"{class_path}:{classes}", TOOL, heap="1g")
     command += ["--files", ",".join(str(file) for file in files), *options]
     finished = processes.run(command, timeout_seconds, log_path)
     lines = finished.error_text.strip().splitlines()

@@ -14,6 +14,7 @@ import threading
 import time
 
 import group_checker
+import kafka_peer
 import peer_cache
 import processes
 from bench import PROGRAMS
@@ -235,10 +236,8 @@ def franz():
 def java():
     """Members by Kafka's own client, in a JVM that is quick to start."""
     class_path = peer_cache.kafka_class_path()
-    class_path = f"{peer_cache.java_classes(class_path)}:{class_path}"
-    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return [*command, "-cp", class_path, "GroupMembers"], None
+    class_path = f"{class_path}:{peer_cache.java_classes(class_path)}"
+    return kafka_peer.java(class_path, "GroupMembers", heap="128m"), None
 
 
 SEED = 5

@@ -9,6 +9,7 @@ import select
 import subprocess
 import time
 
+import kafka_peer
 import peer_cache
 import processes
 
@@ -52,7 +53,8 @@ class JavaClients:
         # its client open, and that one's warnings about a stopped broker would be in the answer.
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += [f"-Dorg.slf4j.simpleLogger.logFile={self.scratch / 'java-clients-slf4j.log'}"]
-        command += ["-cp", f"{classes}:{class_path}", "Records", "serve"]
+        command += kafka_peer.quick_start(class_path)
+        command += ["-cp", f"{class_path}:{classes}", "Records", "serve"]
         with open(self.scratch / "java-clients.log", "ab") as log:
             self.child = subprocess.Popen(
                 command,

@@ -127,6 +127,7 @@ class Life:
     def __init__(self, bench, name, client, **output_configs):
         self.bench, self.name, self.client = bench, name, client
         self.shop = Shop(bench, name, **output_configs)
+        self.patience_seconds = PROGRESS_SECONDS[bench.peer.name]
         self.parts, self.alive, self.counts = [], {}, {"killed": 0, "given up": 0, "fenced": 0}
 
     def live(self):
@@ -231,7 +232,7 @@ class Life:
         if self.client.rejoins:
             self.wait_until_back(zombie, before)
             return
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         while zombie.child.poll() is None:
             if time.monotonic() > deadline:
                 raise Mismatch(f"{zombie.name} was not fenced")
@@ -285,7 +286,7 @@ class Life:
 
     def wait(self, is_so, tell, pause_seconds=0.02):
         """With a bound, and while processors are looked after."""
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         while not is_so():
             self.look_after()
             if time.monotonic() > deadline:
@@ -332,7 +333,8 @@ PER_TRANSACTION = 40
 QUICK_ORDERS = 200
 ORDERS = 800
 BATCH = 10
-PROGRESS_SECONDS = 60
+# kafkajs takes a third of a second for a transaction where 51 is answered.
+PROGRESS_SECONDS = {"ringlog": 60, "kafka": 180}
 # Told in transactional_copier.py.
 TIMEOUT_MS = {"ringlog": 4_000, "kafka": 20_000}
 SETTINGS = {

@@ -6,6 +6,8 @@ pub struct Difference {
     pub case: &'static str,
     /// Path of the field in the answer.
     pub field: &'static str,
+    /// Which of the README's deliberate differences it is.
+    pub item: usize,
     /// Why it is so.
     pub reason: &'static str,
 }
@@ -17,127 +19,141 @@ impl Difference {
     }
 }
 
-const fn row(case: &'static str, field: &'static str, reason: &'static str) -> Difference {
-    Difference { case, field, reason }
+const fn row(
+    item: usize,
+    case: &'static str,
+    field: &'static str,
+    reason: &'static str,
+) -> Difference {
+    Difference { case, field, item, reason }
 }
 
 /// All of them.
 pub const EXPECTED: &[Difference] = &[
     row(
+        14,
         "ListOffsets at -3 after at -1 *",
         "*",
         "the newest record is one of those that are left; Kafka names one that is deleted",
     ),
     row(
+        19,
         "DescribeGroups, downgraded by LeaveGroup v*",
         "groups[\"mixed-leaving\"].members[*].member_assignment",
         "what a member has yet to give up stays with it until it joins again; Kafka tells its \
          target, in which nobody has that partition",
     ),
-    row("ApiVersions v*", "api_keys*", "only what is served is advertised"),
-    row("ApiVersions v*", "*_features.length", "the three features below"),
-    row("ApiVersions v*", "*_features[\"share.version\"]*", "there are no share groups"),
-    row("ApiVersions v*", "*_features[\"streams.version\"]*", "there are no streams groups"),
+    row(24, "ApiVersions v*", "api_keys*", "only what is served is advertised"),
+    row(24, "ApiVersions v*", "*_features.length", "the three features below"),
+    row(24, "ApiVersions v*", "*_features[\"share.version\"]*", "there are no share groups"),
+    row(24, "ApiVersions v*", "*_features[\"streams.version\"]*", "there are no streams groups"),
     row(
+        24,
         "ApiVersions v*",
         "*_features[\"eligible.leader.replicas.version\"]*",
         "one replica has no others to elect",
     ),
     row(
+        16,
         "CreateTopics *",
         "*configs[\"min.insync.replicas\"].config_source",
         "Kafka's format step stores a cluster default for eligible leader replicas; one replica \
          has none",
     ),
-    row("DescribeConfigs *", "*min.insync.replicas*", "the same cluster default"),
+    row(16, "DescribeConfigs *", "*min.insync.replicas*", "the same cluster default"),
     row(
-        "DescribeConfigs of the broker v*",
-        "*auto.create.topics.enable*",
-        "the Kafka side has this default in its file, and tells so",
-    ),
-    row(
+        28,
         "IncrementalAlterConfigs of an unknown operation v*",
         "*",
         "an operation that does not exist is 42; Kafka's -1 is an exception that nobody caught",
     ),
     row(
+        22,
         "IncrementalAlterConfigs of the default, unknown v*",
         "*",
         "a name that this broker does not know is refused; Kafka keeps what it never heard of",
     ),
     row(
+        22,
         "IncrementalAlterConfigs of this node",
         "answer",
         "brokers have one configuration, which is changed as the cluster's default",
     ),
     row(
+        28,
         "a consumer joins a group with a malformed assignment v1",
         "*",
         "a count that is no count is malformed too: 69 with a sentence; Kafka's -1 is an exception \
          that nobody caught",
     ),
-    row("DescribeConfigs of a group*", "*configs.length", "only consumer groups are configured"),
-    row("DescribeConfigs of a group*", "*[\"share.*", "there are no share groups"),
-    row("DescribeConfigs of a group*", "*[\"streams.*", "there are no streams groups"),
-    row("DescribeConfigs of all keys v4", "*configs.length", "the four keys below"),
-    row("DescribeConfigs of all keys v4", "*[\"allow.everyone*", "told although it is not set"),
-    row("DescribeConfigs of all keys v4", "*[\"super.users*", "told although it is not set"),
     row(
-        "DescribeConfigs of all keys v4",
-        "*[\"group.consumer.regex.refresh.interval.ms\"*",
-        "a setting that Kafka has and does not tell",
+        16,
+        "DescribeConfigs of a group*",
+        "*configs.length",
+        "only consumer groups are configured",
     ),
+    row(16, "DescribeConfigs of a group*", "*[\"share.*", "there are no share groups"),
+    row(16, "DescribeConfigs of a group*", "*[\"streams.*", "there are no streams groups"),
     row(
-        "DescribeConfigs of all keys v4",
-        "*[\"producer.id.expiration.check.interval.ms\"*",
-        "a setting that Kafka has and does not tell",
-    ),
-    row(
+        24,
         "DescribeConfigs of all keys v4",
         "*[\"group.coordinator.rebalance.protocols\"].value",
         "there are no streams groups",
     ),
     row(
+        16,
         "DescribeConfigs of all keys v4",
         "*[\"sasl.enabled.mechanisms\"].read_only",
         "there is no SASL to be set up for a listener",
     ),
     row(
+        16,
         "DescribeConfigs of all keys v4",
         "*[\"ssl.client.auth\"].read_only",
         "there is no TLS to be set up for a listener",
     ),
     row(
+        28,
         "DescribeTopicPartitions of an empty name v0",
         "topics[*",
         "an empty name is 17 alone; in Kafka it is an exception that fails the request with -1",
     ),
-    row("DescribeQuorum v2", "nodes[0].listeners*", "the voter has no listener of its own"),
+    row(18, "DescribeQuorum v2", "nodes[0].listeners*", "the voter has no listener of its own"),
     row(
+        11,
         "Metadata that creates v*",
         "topics[*",
         "the topic is served when it is first told; Kafka answers 3 and creates it behind that",
     ),
     row(
+        7,
         "Produce codec *",
         "*.error_code",
         "an unknown codec is 76; Kafka's -1 is an exception that nobody caught, and no client \
          knows what to do with it",
     ),
     row(
+        7,
         "Produce codec *",
         "*.log_start_offset",
         "before version 7 Kafka's exception comes before its log is asked",
     ),
     row(
+        21,
         "EndTxn, not abort v5",
         "error_code",
         "a commit behind an abort that has raised the epoch is 90 since KAFKA-20785, which 4.3.1 \
          has not",
     ),
-    row("Produce undecodable *", "*.error_code", "an invalid record (87) in place of Kafka's -1"),
-    row("Produce deltas *", "*", "offset deltas that are not consecutive are refused"),
     row(
+        7,
+        "Produce undecodable *",
+        "*.error_code",
+        "an invalid record (87) in place of Kafka's -1",
+    ),
+    row(6, "Produce deltas *", "*", "offset deltas that are not consecutive are refused"),
+    row(
+        9,
         "Produce a batch that cannot be passed over v*",
         "*",
         "a bad batch fails its own partition; in Kafka all partitions of the request",
@@ -156,4 +172,20 @@ fn matches(pattern: &str, text: &str) -> bool {
 fn stars_stand_for_any_text() {
     assert!(matches("a*c", "abbc") && matches("*", "") && matches("a", "a"));
     assert!(matches("*b*", "abc") && !matches("a*c", "abd") && !matches("a", "ab"));
+}
+
+#[test]
+fn the_readme_has_every_difference() {
+    let readme = include_str!("../../README.md");
+    let (_, list) = readme.split_once("\n## Deliberate differences").expect("the section");
+    let (list, _) = list.split_once("\n## ").expect("another section");
+    let items: Vec<usize> = list
+        .lines()
+        .filter_map(|line| line.split_once(". "))
+        .filter_map(|(number, _)| number.parse().ok())
+        .collect();
+    assert_eq!(items, (1..=items.len()).collect::<Vec<_>>(), "counted from one on");
+    for row in EXPECTED {
+        assert!(items.contains(&row.item), "{} {} is item {}", row.case, row.field, row.item);
+    }
 }

@@ -32,8 +32,10 @@ fn ringlog_answers_as_kafka_does() {
     let kafka = Kafka::start();
     let delay = "group.initial.rebalance.delay.ms=0";
     let transactions = "transaction.state.log.num.partitions=8";
+    // The default, which is told to be from a file where it is in one.
+    let creation = "auto.create.topics.enable=true";
     let common = ["--memory", "128MiB", "--set", "num.partitions=4", "--set", delay];
-    let common = [&common[..], &["--set", transactions]].concat();
+    let common = [&common[..], &["--set", transactions, "--set", creation]].concat();
     let one = Broker::start(&[&common[..], &["--shards", "1"]].concat());
     let many = Broker::start(&[&common[..], &["--advertise", "single", "--shards", "2"]].concat());
     let peers = [

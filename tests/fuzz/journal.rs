@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ringlog::ids::{
@@ -11,8 +12,8 @@ use ringlog::ids::{
 use ringlog::io::{AlignedBuffer, File, LocalFuture};
 use ringlog::journal::Geometry;
 use ringlog::journal::block::{
-    BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Entries, FileHeader, Identity, Seal, check,
-    put_batch, put_control, seal,
+    BLOCK_HEADER_BYTES, BatchEntry, ControlEntry, Entries, FileHeader, Identity, Seal,
+    aligned_bytes, batch_entry, check, control_entry, seal,
 };
 use ringlog::journal::replay::{Expected, Extent, Replay, scan};
 
@@ -43,8 +44,7 @@ fn partition(choices: &mut Choices<'_>) -> TopicPartition {
 
 /// A sealed block of entries; some of their bytes may be anything.
 fn block(choices: &mut Choices<'_>, sequence: u64, position: u64) -> Vec<u8> {
-    let mut buffer = vec![0; 4_096];
-    let mut used = BLOCK_HEADER_BYTES;
+    let mut buffer = vec![0; BLOCK_HEADER_BYTES];
     let mut entries = 0;
     for _ in 0..choices.below(5) {
         let tp = partition(choices);
@@ -59,18 +59,19 @@ fn block(choices: &mut Choices<'_>, sequence: u64, position: u64) -> Vec<u8> {
             _ => None,
         };
         match entry {
-            Some(entry) => used = put_control(&mut buffer, used, &entry),
+            Some(entry) => buffer.extend_from_slice(&control_entry(&entry)),
             None => {
                 let mut content = choices.bytes(200);
                 content.push(choices.byte());
                 let entry = BatchEntry::whole(tp, 1_000, content.len() as u32);
-                let range = put_batch(&mut buffer, used, &entry);
-                buffer[range.clone()].copy_from_slice(&content);
-                used = range.end;
+                buffer.extend_from_slice(&batch_entry(&entry));
+                buffer.extend_from_slice(&content);
             }
         }
         entries += 1;
     }
+    let used = buffer.len();
+    buffer.resize(aligned_bytes(used), 0);
     if choices.chance(3) && used > BLOCK_HEADER_BYTES {
         for _ in 0..=choices.below(3) {
             let place = BLOCK_HEADER_BYTES + choices.below(used - BLOCK_HEADER_BYTES);
@@ -84,8 +85,7 @@ fn block(choices: &mut Choices<'_>, sequence: u64, position: u64) -> Vec<u8> {
         durable_through: JournalSequence(sequence - 1),
         entries: if choices.chance(6) { choices.number() as u32 } else { entries },
     };
-    let length = seal(&mut buffer, used, &said, &identity());
-    buffer.truncate(length);
+    assert_eq!(seal(&mut buffer, used, &said, &identity()), buffer.len());
     buffer
 }
 
@@ -115,7 +115,7 @@ fn blocks() {
 struct Held(Bytes);
 
 impl File for Held {
-    fn write_at(&self, _: Rc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
+    fn write_at(&self, _: Arc<AlignedBuffer>, _: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 

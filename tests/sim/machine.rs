@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use ringlog::config::BrokerConfig;
 use ringlog::ids::{LeaderEpoch, ShardId};
-use ringlog::io::buffers::Home;
 use ringlog::io::mailbox::{MeshLimits, mesh};
 use ringlog::io::{Disk, Runtime};
 use ringlog::limits::PROCESS_MEMORY_BYTES;
@@ -90,7 +89,6 @@ pub async fn boot(
             context: Arc::clone(&context),
             runtime,
             disk: Rc::clone(&disk),
-            home: Rc::new(Home::new()),
             mailbox,
             catalog: Arc::clone(&image),
             recovered: partitions.next().unwrap_or_default(),

@@ -51,24 +51,46 @@ pub fn wait_for_stable_ends(session: &mut Session<'_>, stage: &Stage) {
 /// What is too old is gone, files included: one empty segment at the end is left. What is too much
 /// is gone but for part of a segment.
 pub fn wait_for_retention(session: &mut Session<'_>, data_directory: &Path) {
-    until("deleted segments", || {
-        TOPICS.iter().all(|&(topic, partitions, policy, _)| {
-            (0..partitions as i32).all(|partition| {
-                let directory = data_directory.join(format!("topics/{topic}-{partition}"));
-                let logs = segments(&directory);
+    for &(topic, partitions, policy, _) in TOPICS {
+        for partition in 0..partitions as i32 {
+            let directory = data_directory.join(format!("topics/{topic}-{partition}"));
+            let mut left = Vec::new();
+            let is_gone = || {
+                left = segments(&directory);
                 match policy {
                     Policy::Compact => true,
                     Policy::Bytes(kept) => {
-                        logs.iter().map(|(_, bytes)| bytes).sum::<u64>() <= kept + SEGMENT_BYTES
+                        left.iter().map(|(_, bytes)| bytes).sum::<u64>() <= kept + SEGMENT_BYTES
                     }
                     Policy::Ms(_) => {
                         let (end, _) = ends(session, topic, partition);
-                        start(session, topic, partition) == end && logs == [(end, 0)]
+                        start(session, topic, partition) == end && left == [(end, 0)]
                     }
                 }
-            })
-        })
+            };
+            if !comes_true(is_gone) {
+                let (end, stable) = ends(session, topic, partition);
+                let start = start(session, topic, partition);
+                panic!(
+                    "{topic}-{partition} from {start} to {end} ({stable} stable) still has the \
+                     segments {left:?}, and in all {:?}",
+                    names(&directory)
+                );
+            }
+        }
+    }
+}
+
+/// Everything in a directory.
+fn names(directory: &Path) -> Vec<(String, u64)> {
+    let entries = fs::read_dir(directory).expect("a directory").filter_map(Result::ok);
+    let named = entries.map(|entry| {
+        let bytes = entry.metadata().map_or(0, |facts| facts.len());
+        (entry.file_name().to_string_lossy().into_owned(), bytes)
     });
+    let mut all: Vec<(String, u64)> = named.collect();
+    all.sort_unstable();
+    all
 }
 
 /// Base offsets and sizes of the segments in a directory.
@@ -142,12 +164,20 @@ fn fill(session: &mut Session<'_>, stage: &Stage, topic: &str, partition: i32) {
 }
 
 /// Looks again and again until it is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "it never came to {what}");
+}
+
+/// The same for a while.
+fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(Instant::now() < end, "it never came to {what}");
+        if Instant::now() > end {
+            return false;
+        }
         pause(50);
     }
+    true
 }
 
 const FILLER: &str = "filler";

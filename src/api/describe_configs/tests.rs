@@ -148,6 +148,27 @@ fn a_node_describes_itself() {
 }
 
 #[test]
+fn what_kafka_keeps_to_itself_is_told_when_it_is_set() {
+    let keys = [
+        "allow.everyone.if.no.acl.found",
+        "group.consumer.regex.refresh.interval.ms",
+        "producer.id.expiration.check.interval.ms",
+        "super.users",
+    ];
+    let asked: Vec<StrBytes> = keys.into_iter().map(StrBytes::from_static_str).collect();
+    let request = DescribeConfigsRequest::default()
+        .with_resources(vec![resource(4, "0").with_configuration_keys(Some(asked))]);
+    let told = |set: &[(&str, &str)]| -> Vec<String> {
+        let context = context(set);
+        let response = answer(&image(&context), &context, ShardId(0), &request);
+        response.results[0].configs.iter().map(|config| config.name.to_string()).collect()
+    };
+    assert_eq!(told(&[]), [""; 0]);
+    let set = [("producer.id.expiration.check.interval.ms", "200"), ("super.users", "User:a")];
+    assert_eq!(told(&set), set.map(|(name, _)| name));
+}
+
+#[test]
 fn other_nodes_are_refused() {
     let resources = vec![resource(4, "0"), resource(4, "x"), resource(4, "99999999999")];
     let results = described(2, resources, (true, true));

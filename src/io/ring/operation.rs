@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{AlignedBuffer, Ring};
@@ -22,7 +23,7 @@ pub(in crate::io) enum Keep {
     /// A file it syncs.
     Synced(Rc<dyn AsRawFd>),
     /// A file, and what is written to it.
-    Written(Rc<dyn AsRawFd>, Rc<AlignedBuffer>),
+    Written(Rc<dyn AsRawFd>, Arc<AlignedBuffer>),
     /// A file, and what is read into.
     Read(Rc<dyn AsRawFd>, AlignedBuffer),
 }

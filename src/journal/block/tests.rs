@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{PartitionIndex, TopicId};
+use crate::journal::fixture::{put_batch, put_control};
 
 fn tp(n: u8) -> TopicPartition {
     TopicPartition { topic: TopicId([n; 16]), partition: PartitionIndex(i32::from(n)) }

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{LeaderEpoch, Offset};
-use crate::journal::block::{BatchEntry, Seal, put_batch, seal};
+use crate::journal::block::{BatchEntry, Seal, seal};
+use crate::journal::fixture::put_batch;
 use crate::journal::fixture::{BLOCK, Disk, Put, identity, tp};
 use crate::journal::ring::Ring;
 use crate::limits::JOURNAL_REPLAY_CHUNK_BYTES;

@@ -10,6 +10,7 @@ use crate::config::broker::KEYS;
 const NOT_REACHED: &[(&str, &str)] = &[
     ("BLOCK_ALIGN", "a unit"),
     ("JOURNAL_BLOCK_BYTES_MIN", "where the size of blocks begins"),
+    ("JOURNAL_BLOCK_BYTES_COPIED", "where blocks begin to leave when full"),
     ("JOURNAL_SEAL_IDLE_MS", "a time"),
     ("MEMORY_LOOK_MS", "a time"),
     ("INFLATED_ORDINARY_BYTES_MAX", "where another lane begins"),

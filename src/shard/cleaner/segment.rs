@@ -7,6 +7,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Stop;
 use crate::batch::BatchHeader;
@@ -100,7 +101,7 @@ impl CleanedSegment {
 
     async fn write(&mut self, shard: &Rc<Shard>) -> io::Result<()> {
         let next = shard.disk.allocate(self.buffer.len());
-        let full = Rc::new(std::mem::replace(&mut self.buffer, next));
+        let full = Arc::new(std::mem::replace(&mut self.buffer, next));
         self.file.write_at(full, self.position).await?;
         self.position += self.buffer.len() as u64;
         self.used = 0;
@@ -116,7 +117,7 @@ impl CleanedSegment {
         if self.used > 0 {
             let mut rest = shard.disk.allocate(self.used.next_multiple_of(BLOCK_ALIGN));
             rest[..self.used].copy_from_slice(&self.buffer[..self.used]);
-            self.file.write_at(Rc::new(rest), self.position).await?;
+            self.file.write_at(Arc::new(rest), self.position).await?;
         }
         self.file.set_length(self.segment.placed_bytes).await?;
         self.file.sync_data().await?;

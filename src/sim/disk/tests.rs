@@ -13,10 +13,10 @@ fn writable(durable: bool) -> OpenMode {
     OpenMode { write: true, create: true, durable, ..OpenMode::default() }
 }
 
-fn block(fill: u8, length: usize) -> Rc<AlignedBuffer> {
+fn block(fill: u8, length: usize) -> Arc<AlignedBuffer> {
     let mut buffer = AlignedBuffer::zeroed(length);
     buffer.fill(fill);
-    Rc::new(buffer)
+    Arc::new(buffer)
 }
 
 fn run<T>(world: &World, future: impl Future<Output = io::Result<T>>) -> T {

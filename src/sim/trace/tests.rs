@@ -1,6 +1,7 @@
 //! Traces of a toy journal over the simulated disk, its crash images, and each rule broken once.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::*;
 use crate::ids::ShardId;
@@ -11,10 +12,10 @@ fn path(text: &str) -> &Path {
     Path::new(text)
 }
 
-fn block(fill: u8) -> Rc<AlignedBuffer> {
+fn block(fill: u8) -> Arc<AlignedBuffer> {
     let mut buffer = AlignedBuffer::zeroed(4096);
     buffer.fill(fill);
-    Rc::new(buffer)
+    Arc::new(buffer)
 }
 
 const DURABLE: OpenMode = OpenMode {

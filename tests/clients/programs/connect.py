@@ -65,9 +65,7 @@ class Cluster:
             self.wait_for_lines(QUICK_LINES // 4)
             self.kill_and_start(first)
             if not quick:
-                self.bench.peer.kill()
-                self.bench.peer.start()
-                self.ends += 1
+                self.ends += self.bench.kill_broker()
                 self.wait_for_lines(LINES // 2)
                 self.kill_and_start(second)
         finally:

@@ -123,7 +123,7 @@ class Size:
 
 
 QUICK = Size(1, 20, 1, 2, 5, 6, 100, (0.5, 2.5))
-FULL = Size(4, 72, 2, 5, 20, 16, 200, (0.3, 2))
+FULL = Size(3, 66, 2, 5, 20, 16, 200, (0.3, 2))
 READ_UP_SECONDS = 60
 ONLY = "RINGLOG_GROUP_FLAVOURS"
 SESSION_SECONDS = 6

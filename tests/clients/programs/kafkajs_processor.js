@@ -2,8 +2,10 @@
 // NAME INPUT OUTPUT SETTING... until SIGTERM, then it leaves.
 //
 // The client sends no generation with its offsets, so that nothing but the transactional id fences
-// it; it joins again only when no handler runs. After an error nobody knows whether a transaction
-// has ended, so that it ends too, and a successor looks.
+// it; it joins again only when no handler runs. It takes a group's offsets as they are, and not as a
+// transaction that is ending will leave them: after each commit the program waits until they are
+// there, else the next owner could begin before them. After an error nobody knows whether a
+// transaction has ended, so that it ends too, and a successor looks.
 'use strict'
 const fs = require('fs')
 const { Kafka, PartitionAssigners, logLevel } = require('kafkajs')
@@ -26,7 +28,18 @@ const end = (error) => {
   process.exit(fenced ? 3 : 1)
 }
 
-const transact = async (producer, partition, orders) => {
+// A commit is answered when it is decided.
+const isThere = async (admin, partition, offset) => {
+  const asked = { groupId: settings['group.id'], topics: [input] }
+  for (;;) {
+    const [topic] = await admin.fetchOffsets(asked)
+    const found = topic.partitions.find((one) => one.partition === partition)
+    if (found && Number(found.offset) >= Number(offset)) return
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}
+
+const transact = async (producer, admin, partition, orders) => {
   const ids = orders.map(({ key }) => Number(key))
   const transaction = await producer.transaction()
   const messages = orders.map(({ key, value }) => {
@@ -39,6 +52,7 @@ const transact = async (producer, partition, orders) => {
   const topics = [{ topic: input, partitions: [{ partition, offset }] }]
   await transaction.sendOffsets({ consumerGroupId: settings['group.id'], topics })
   await transaction.commit()
+  await isThere(admin, partition, offset)
   say('committed', { ids })
 }
 
@@ -66,16 +80,19 @@ const main = async () => {
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     say('assigned', { p: payload.memberAssignment[input] || [] })
   })
+  const admin = kafka.admin()
   process.on('SIGTERM', async () => {
     leaving = true
     await working
     await consumer.disconnect()
     await producer.disconnect()
+    await admin.disconnect()
     say('closed', {})
     process.exit(0)
   })
   say('started', {})
   await producer.connect()
+  await admin.connect()
   // Who had this id before is at its end before the group's offsets are asked for: this client
   // does not wait for those that are pending.
   const first = await producer.transaction()
@@ -85,7 +102,7 @@ const main = async () => {
   const eachBatch = async ({ batch, resolveOffset, isStale }) => {
     if (leaving || isStale()) return
     const orders = batch.messages.slice(0, number('max.poll.records'))
-    working = transact(producer, batch.partition, orders).catch(end)
+    working = transact(producer, admin, batch.partition, orders).catch(end)
     await working
     resolveOffset(orders[orders.length - 1].offset)
   }

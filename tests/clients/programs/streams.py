@@ -63,8 +63,7 @@ class Application:
         self.kill_and_start(first)
         self.send(count)
         self.wait_for_output(len(self.sent) - count // 2)
-        self.bench.peer.kill()
-        self.bench.peer.start()
+        self.bench.kill_broker()
         self.send(count)
         if not quick:
             self.kill_and_start(second)

@@ -43,8 +43,7 @@ def disturb_and_verify(bench, parts):
         if number < PROCESSORS - 1:
             processor.child.kill()
             processor.child.wait()
-    bench.peer.kill()
-    bench.peer.start()
+    bench.kill_broker()
     sent = driver.text().count("records produced")
     wait_until(lambda: driver.text().count("records produced") > sent + 1, "driver")
     same("driver", "exit", 143, processes.stop(driver.child, PROGRESS_SECONDS))

@@ -45,8 +45,7 @@ def smoke(bench, parts):
         if number < 2:
             processor.child.kill()
             processor.child.wait()
-    bench.peer.kill()
-    bench.peer.start()
+    bench.kill_broker()
     driver.wait_for("Result Verification", processor)
     code = driver.child.wait(PROGRESS_SECONDS)
     verdict = driver.text()
