@@ -285,7 +285,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| Ringlog, process-crash (failed: no) | null"), "{text}");
-        chart::page(&report);
+        assert!(chart::page(&report).contains("<i>failed: it ended</i>"));
         let mut none = Taken::new(Contestant::Kafka);
         none.failed = Some("no".to_owned());
         assert!(compared(vec![none]).is_err());

@@ -366,6 +366,9 @@ mod tests {
         let text = "title = \"x\"\ndoes = \"fetch\"\nrates = 3\n";
         assert!(Scenario::parse("x", text).is_err());
         let unknown = Scenario::named(&["steady".to_owned()]).expect_err("no such scenario");
-        assert!(unknown.to_string().contains("steady-10k, steady-1k"), "{unknown}");
+        assert!(
+            unknown.to_string().contains("start, steady-10k, steady-10k-latency-mode"),
+            "{unknown}"
+        );
     }
 }
