@@ -17,6 +17,7 @@ use ringlog::io::buffers::AlignedBuffer;
 use ringlog::io::cores::cores_near;
 
 use super::client::{Client, Fault};
+use super::measure::thread_cpu_seconds;
 use super::report::{Figures, Report, figures, number};
 
 /// Floors of one minute, microseconds.
@@ -30,6 +31,10 @@ pub struct Floors {
     pub echo_us: f64,
     /// A TCP echo whose server polls.
     pub echo_spinning_us: f64,
+    /// CPU time of a durable overwrite that one thread waits for, which is the kernel's.
+    pub dsync_cpu_us: f64,
+    /// CPU time of the server of an echo that sleeps in between.
+    pub echo_cpu_us: f64,
 }
 
 impl Floors {
@@ -37,11 +42,13 @@ impl Floors {
     /// echoes on `core`.
     pub fn take(data_dir: &Path, core: usize) -> Result<Floors, Fault> {
         let broker = broker_core(data_dir);
-        let dsync = durable_writes(data_dir, broker)?;
+        let (dsync, dsync_cpu_us) = durable_writes(data_dir, broker)?;
         let us = |quantile| dsync.value_at_quantile(quantile) as f64 / 1e3;
         Ok(Floors {
             dsync_us: us(0.5),
             dsync_p99_us: us(0.99),
+            dsync_cpu_us,
+            echo_cpu_us: echo([broker, core], Waiting::Asleep, Asking::Own)?.server_cpu_us,
             echo_us: lowest_echo_us([broker, core], Waiting::Asleep)?,
             echo_spinning_us: lowest_echo_us([broker, core], Waiting::Polling)?,
         })
@@ -52,6 +59,11 @@ impl Floors {
         self.dsync_us + self.echo_us
     }
 
+    /// CPU-microseconds of both: what a durable request costs at least, one after the other.
+    pub fn both_cpu_us(&self) -> f64 {
+        self.dsync_cpu_us + self.echo_cpu_us
+    }
+
     /// For a report, with what else the machine is doing.
     pub fn figures(&self) -> Figures {
         figures([
@@ -59,6 +71,8 @@ impl Floors {
             ("floor_dsync_p99_us", number(self.dsync_p99_us)),
             ("floor_echo_p50_us", number(self.echo_us)),
             ("floor_echo_spinning_p50_us", number(self.echo_spinning_us)),
+            ("floor_dsync_cpu_seconds_per_million", number(self.dsync_cpu_us)),
+            ("floor_echo_cpu_seconds_per_million", number(self.echo_cpu_us)),
             ("load_average", number(load_average())),
         ])
     }
@@ -73,7 +87,7 @@ pub fn run(data_dir: &Path, json: bool) -> Result<(), Fault> {
         for (client, asking) in
             [("blocking", Asking::Blocking), ("polling", Asking::Polling), ("own", Asking::Own)]
         {
-            let times = echo([broker_core(data_dir), core], waiting, asking)?;
+            let times = echo([broker_core(data_dir), core], waiting, asking)?.times;
             let us = |quantile| number(times.value_at_quantile(quantile) as f64 / 1e3);
             report.add(&format!("echo_server_{server}_client_{client}_p50_us"), us(0.5));
             report.add(&format!("echo_server_{server}_client_{client}_p99_us"), us(0.99));
@@ -110,7 +124,7 @@ enum Asking {
 fn lowest_echo_us(cores: [usize; 2], waiting: Waiting) -> Result<f64, Fault> {
     let mut lowest = f64::INFINITY;
     for asking in [Asking::Blocking, Asking::Polling, Asking::Own] {
-        let times = echo(cores, waiting, asking)?;
+        let times = echo(cores, waiting, asking)?.times;
         lowest = lowest.min(times.value_at_quantile(0.5) as f64 / 1e3);
     }
     Ok(lowest)
@@ -121,34 +135,43 @@ pub fn broker_core(data_dir: &Path) -> usize {
     cores_near(data_dir).first().copied().unwrap_or(0)
 }
 
-/// Durable writes of a thread on `core`, nanoseconds each.
-fn durable_writes(data_dir: &Path, core: usize) -> Result<Histogram<u64>, Fault> {
-    let probe = || {
+/// Durable writes of a thread on `core`: nanoseconds each, and CPU-microseconds of one.
+fn durable_writes(data_dir: &Path, core: usize) -> Result<(Histogram<u64>, f64), Fault> {
+    let probe = || -> std::io::Result<(Histogram<u64>, f64)> {
         core_affinity::set_for_current(core_affinity::CoreId { id: core });
-        probe::durable_writes(data_dir, PROBES)
+        let begun = thread_cpu_seconds();
+        // None: what it costs to make the file and to remove it.
+        probe::durable_writes(data_dir, 0)?;
+        let made = thread_cpu_seconds();
+        let taken = probe::durable_writes(data_dir, PROBES)?;
+        let spent = (thread_cpu_seconds() - made) - (made - begun);
+        Ok((taken, spent * 1e6 / PROBES as f64))
     };
     let taken = std::thread::scope(|scope| scope.spawn(probe).join());
     Ok(taken.map_err(|_| "the durable writes failed")??)
 }
 
-/// Round trips of 64 bytes between two threads, the server's core first, nanoseconds each.
-fn echo(
-    [server, client]: [usize; 2],
-    waiting: Waiting,
-    asking: Asking,
-) -> Result<Histogram<u64>, Fault> {
+/// Nanoseconds of each round trip, and CPU-microseconds of its server for one.
+struct Echoed {
+    times: Histogram<u64>,
+    server_cpu_us: f64,
+}
+
+/// Round trips of 64 bytes between two threads, the server's core first.
+fn echo([server, client]: [usize; 2], waiting: Waiting, asking: Asking) -> Result<Echoed, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    let server = std::thread::spawn(move || -> std::io::Result<()> {
+    let server = std::thread::spawn(move || -> std::io::Result<f64> {
         core_affinity::set_for_current(core_affinity::CoreId { id: server });
         let (mut peer, _) = listener.accept()?;
         peer.set_nodelay(true)?;
         peer.set_nonblocking(matches!(waiting, Waiting::Polling))?;
         let mut message = [0u8; MESSAGE_BYTES];
+        let begun = thread_cpu_seconds();
         while read_all(&mut peer, &mut message).is_ok() {
             peer.write_all(&message)?;
         }
-        Ok(())
+        Ok((thread_cpu_seconds() - begun) * 1e6 / PROBES as f64)
     });
     let client = std::thread::spawn(move || -> Result<Histogram<u64>, Fault> {
         core_affinity::set_for_current(core_affinity::CoreId { id: client });
@@ -163,8 +186,8 @@ fn echo(
         }
     });
     let times = client.join().map_err(|_| "the echo client failed")??;
-    server.join().map_err(|_| "the echo server failed")??;
-    Ok(times)
+    let server_cpu_us = server.join().map_err(|_| "the echo server failed")??;
+    Ok(Echoed { times, server_cpu_us })
 }
 
 fn echo_plain(mut stream: TcpStream) -> Result<Histogram<u64>, Fault> {

@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 
+use super::comparison::{each, text};
+
 /// Quantiles of a latency curve, and what they are called.
 pub const QUANTILES: &[(f64, &str)] = &[
     (0.0, "min"),
@@ -25,7 +27,11 @@ pub fn page(report: &Value) -> String {
     for (name, value) in report["floors"].as_object().into_iter().flatten() {
         body += &format!("<tr><th>{name}</th><td>{value}</td></tr>");
     }
-    body += "</table>";
+    body += "</table><h2>What an acknowledgement means</h2><table>";
+    for (name, durability) in report["brokers"].as_object().into_iter().flatten() {
+        body += &format!("<tr><th>{name}</th><td>{}</td></tr>", text(durability));
+    }
+    body += &format!("</table><h2>Goals</h2>{}", goals(each(&report["goals"])));
     for left_out in each(&report["left_out"]) {
         let (name, why) = (text(&left_out["name"]), text(&left_out["why"]));
         body += &format!("<p>Left out: {name}: {why}</p>");
@@ -48,6 +54,47 @@ pub fn page(report: &Value) -> String {
     )
 }
 
+/// The latencies of one scenario by themselves, as a file.
+#[must_use]
+pub fn image(report: &Value, scenario: &str) -> Option<String> {
+    let scenario = each(&report["scenarios"]).iter().find(|one| text(&one["name"]) == scenario)?;
+    let curves = curves(each(&scenario["brokers"]));
+    let (_, rest) = curves.split_once('>')?;
+    let (height, title) = (HEIGHT + 90.0, text(&scenario["title"]));
+    Some(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -30 {} {height}\" \
+         font-family=\"sans-serif\"><title>{title}</title><style>{SVG_STYLE}</style>\
+         <rect x=\"-8\" y=\"-30\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\
+         <text x=\"0\" y=\"-10\">{title}</text>{rest}\n",
+        WIDTH + 16.0
+    ))
+}
+
+/// What is wanted, what was measured, and whether that is enough.
+fn goals(goals: &[Value]) -> String {
+    let mut out = "<table><tr><th>goal</th><th>between</th><th>bound</th><th>measured</th>\
+                   <th>met</th></tr>"
+        .to_owned();
+    for goal in goals {
+        let [what, between, bound] = ["goal", "between", "bound"].map(|key| text(&goal[key]));
+        let measured = &goal["measured"];
+        let met = match goal["met"].as_bool() {
+            Some(true) => "yes",
+            Some(false) => goal["limit"].as_str().unwrap_or("no"),
+            None => "not measured",
+        };
+        out += &format!(
+            "<tr><th>{what}</th><td>{between}</td><td>{}</td><td>{} <i>{}..{}</i></td>\
+             <td>{met}</td></tr>",
+            bound.replace('<', "&lt;").replace('>', "&gt;"),
+            measured[0],
+            measured[1],
+            measured[2]
+        );
+    }
+    out + "</table>"
+}
+
 /// Figures of brokers or ratios: median, and lowest and highest beside it.
 fn table(columns: &[Value], rows: &[Value], (head, to): (&str, &str)) -> String {
     if rows.is_empty() {
@@ -63,7 +110,8 @@ fn table(columns: &[Value], rows: &[Value], (head, to): (&str, &str)) -> String 
             Some(to) => format!("{} / {to}", text(&row[head])),
             None => text(&row[head]).to_owned(),
         };
-        out += &format!("<tr><th>{head}</th>");
+        let failed = row["failed"].as_str().map(|why| format!(" <i>failed: {why}</i>"));
+        out += &format!("<tr><th>{head}{}</th>", failed.unwrap_or_default());
         for name in columns {
             let figure = &row["figures"][text(name)];
             out += &format!("<td>{} <i>{}..{}</i></td>", figure[0], figure[1], figure[2]);
@@ -190,14 +238,6 @@ fn over_time(brokers: &[Value], key: &str, title: &str) -> String {
     out + "</svg>"
 }
 
-fn each(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 90.0;
@@ -213,6 +253,8 @@ const STYLE: &str = "body{font:14px sans-serif;max-width:70em;margin:2em auto}\
     table{border-collapse:collapse;margin:1em 0}th,td{border:1px solid #ccc;padding:.2em .5em}\
     th{text-align:left}td{text-align:right}i{color:#777;font-size:85%}\
     svg text{font:12px sans-serif}polyline{fill:none;stroke-width:2}.grid{stroke:#ddd}";
+const SVG_STYLE: &str =
+    "text{font:12px sans-serif}polyline{fill:none;stroke-width:2}.grid{stroke:#ddd}";
 
 #[cfg(test)]
 mod tests {

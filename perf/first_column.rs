@@ -252,7 +252,14 @@ fn bytes(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
 
 fn small(arguments: &FirstColumnArguments) -> Result<Vec<Row>, Fault> {
     let server = arguments.own.start(&[])?;
-    let mut rows = Vec::new();
+    let floors = arguments.floors()?;
+    let floor = format!(
+        "{:.2} CPU-s: {:.2} of a durable write, {:.2} of an echo, each by a waiting thread",
+        floors.both_cpu_us(),
+        floors.dsync_cpu_us,
+        floors.echo_cpu_us
+    );
+    let mut rows = vec![Row::told("the kernel's part of a million, 1 in flight", "-", floor)];
     for (in_flight, bound) in [(1, 20.0), (32, 8.0)] {
         let topic = format!("small-{in_flight}");
         let run = Load { record_bytes: 100, in_flight, ..arguments.load(&topic) };

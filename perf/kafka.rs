@@ -102,6 +102,11 @@ impl Kafka {
         Ok(begun)
     }
 
+    /// Whether its process is there.
+    pub fn is_running(&mut self) -> Result<bool, Fault> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address

@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::process::Signal;
 
 use super::broker::Broker;
 use super::client::{Client, Fault, produce_error, produce_frame};
@@ -15,21 +16,59 @@ use super::groups;
 use super::java;
 use super::kafka::{Jars, Kafka};
 use super::load::{self, Load, Mode, Outcome};
+use super::network;
 use super::producer::Protocol;
-use super::scenario::{Does, Scenario};
+use super::scenario::{Contestant, Does, Scenario};
 use super::tail;
 use super::target::{Own, Server};
 use super::txn::{self, Throughput};
 
 /// A broker that takes part.
 pub struct Contender {
-    pub name: &'static str,
+    pub contestant: Contestant,
     pub server: Server,
     /// How it was started, if it is ours.
     pub own: Own,
     /// Topics that hold what is to be read.
     pub filled: Vec<String>,
+    /// Records per second of Kafka's own producer in the run before; 0 before the first.
+    pub java_rate: f64,
     pub kafka: Option<Kafka>,
+}
+
+impl Contender {
+    /// One that has run nothing yet.
+    pub fn new(contestant: Contestant, server: Server, own: &Own, kafka: Option<Kafka>) -> Self {
+        let own = own.clone();
+        Contender { contestant, server, own, filled: Vec::new(), java_rate: 0.0, kafka }
+    }
+
+    /// Gives back what a scenario has filled; what is ours ends anyway.
+    pub fn free(&mut self) -> Result<(), Fault> {
+        self.java_rate = 0.0;
+        let filled = std::mem::take(&mut self.filled);
+        if self.kafka.is_none() || filled.is_empty() {
+            return Ok(());
+        }
+        self.server.signal(Signal::CONT)?;
+        for topic in filled {
+            forget(&self.server, &topic)?;
+        }
+        self.server.signal(Signal::STOP)
+    }
+
+    /// Starts Apache Kafka again where it has ended meanwhile.
+    pub fn revive(&mut self) -> Result<(), Fault> {
+        let Some(kafka) = &mut self.kafka else { return Ok(()) };
+        if kafka.is_running()? {
+            return Ok(());
+        }
+        eprintln!("starting {} again", self.contestant.name());
+        kafka.restart(true)?;
+        self.server = Server::foreign(kafka.address(), kafka.pid(), self.own.core());
+        self.filled.clear();
+        self.server.signal(Signal::STOP)
+    }
 }
 
 /// One run of one broker.
@@ -84,6 +123,15 @@ pub fn take(
         Does::Transact => transact(&contender.server, scenario, times),
         Does::Offsets => offsets(&contender.server, times),
         Does::Restart | Does::Crash => restart(contender, scenario),
+        Does::Network => {
+            let load = scenario.load(times.warm_up, times.measured);
+            let (ours, echo) = network::measure(&contender.server, &contender.own, &load)?;
+            Sample::without_latencies(vec![
+                ("cpu_us_per_request", ours),
+                ("echo_cpu_us_per_request", echo),
+                ("ratio_to_echo", ours / echo),
+            ])
+        }
         Does::ProducerPerformance | Does::ConsumerPerformance | Does::EndToEndLatency => {
             java_program(contender, scenario, jars, times)
         }
@@ -128,30 +176,54 @@ fn fetch(contender: &mut Contender, scenario: &Scenario, times: Times) -> Result
     load::measure(&contender.server, &load, Mode::Fetch).map(sample)
 }
 
-/// Rates upwards, until one is not held.
+/// Rates upwards, until one is not held; downwards if the first is not.
 fn knee(contender: &mut Contender, scenario: &Scenario, times: Times) -> Result<Sample, Fault> {
-    let mut held = (0.0, Histogram::new(3)?);
-    let mut rate = FIRST_RATE;
-    while rate <= LAST_RATE {
-        let seconds = times.measured.div_ceil(2);
+    let mut held = (f64::NAN, Histogram::new(3)?);
+    let (mut rate, mut factor) = (FIRST_RATE, RATE_STEP);
+    while (LOWEST_RATE..=LAST_RATE).contains(&rate) {
         // Only the first begins with nothing in flight before it.
-        let warm_up = if rate > FIRST_RATE { 0 } else { times.warm_up };
+        let warm_up = if rate == FIRST_RATE { times.warm_up } else { 0 };
+        let tried = held_at(contender, scenario, rate, (warm_up, times.measured.div_ceil(2)))?;
+        match tried {
+            Some(latencies) => held = (rate, latencies),
+            // Nothing was held yet: from here on downwards.
+            None if held.0.is_nan() => factor = 1.0 / RATE_STEP,
+            None => break,
+        }
+        if factor < 1.0 && held.0.is_finite() {
+            break;
+        }
+        rate *= factor;
+    }
+    forget(&contender.server, &scenario.name)?;
+    let (rate, latencies) = held;
+    if rate.is_nan() {
+        return Err(format!("not even {LOWEST_RATE} requests a second are held").into());
+    }
+    let mut figures = vec![("held_requests_per_second", rate)];
+    figures.extend(quantiles(&latencies));
+    Ok(Sample::of(figures, latencies))
+}
+
+/// Latencies at a rate, if that is held at the first or second try: one pause of the machine ends
+/// no search.
+fn held_at(
+    contender: &Contender,
+    scenario: &Scenario,
+    rate: f64,
+    (warm_up, seconds): (u64, u64),
+) -> Result<Option<Histogram<u64>>, Fault> {
+    for _ in 0..2 {
         let load = Load { rate: rate as u64, ..scenario.load(warm_up, seconds) };
         let outcome = load::measure(&contender.server, &load, Mode::Produce)?;
         let is_held = outcome.requests_per_second() >= HELD_SHARE * rate
             && outcome.us(0.99) <= scenario.p99_us as f64;
         eprintln!("{rate:.0} requests/s {}", if is_held { "held" } else { "not held" });
-        if !is_held {
-            break;
+        if is_held {
+            return Ok(Some(outcome.latencies));
         }
-        held = (rate, outcome.latencies);
-        rate *= RATE_STEP;
     }
-    forget(&contender.server, &scenario.name)?;
-    let (rate, latencies) = held;
-    let mut figures = vec![("held_requests_per_second", rate)];
-    figures.extend(quantiles(&latencies));
-    Ok(Sample::of(figures, latencies))
+    Ok(None)
 }
 
 fn commit(server: &Server, scenario: &Scenario, times: Times) -> Result<Sample, Fault> {
@@ -218,6 +290,10 @@ fn restart(contender: &mut Contender, scenario: &Scenario) -> Result<Sample, Fau
     }
     fill(contender, &topic, scenario.filled_mib)?;
     let kill = scenario.does == Does::Crash;
+    if kill {
+        // What is only in the journal yet is what a start has to read.
+        load::fill(&contender.server, &topic, JUST_WRITTEN_BYTES)?;
+    }
     let begun = match &mut contender.kafka {
         Some(kafka) => {
             let begun = kafka.restart(kill)?;
@@ -276,22 +352,30 @@ fn java_program(
     }
     let server = &contender.server;
     let client = java::Client { jars, server, properties: &scenario.java };
-    let (before, begun) = (server.usage(), Instant::now());
     let (_, record_bytes) = scenario.batch();
-    let wanted = |seconds: u64| scenario.java_records * seconds;
+    if scenario.does == Does::ProducerPerformance && contender.java_rate == 0.0 {
+        // How much fits into the time is not known before.
+        let few = (scenario.java_records / FIRST_JAVA_SHARE).max(1);
+        contender.java_rate = client.produce(topic, (few, record_bytes), 0)?.0.records_per_second;
+    }
+    let (before, begun) = (server.usage(), Instant::now());
+    let measured = times.measured.max(1);
     let (found, said, records) = match scenario.does {
         Does::ProducerPerformance => {
-            let (counted, warm_up) = (wanted(times.measured.max(1)), wanted(times.warm_up));
+            let rate = contender.java_rate.min(scenario.java_records as f64);
+            let of = |seconds: u64| (rate * seconds as f64).ceil() as u64;
+            let (counted, warm_up) = (of(measured), of(times.warm_up));
             let (found, said) = client.produce(topic, (counted, record_bytes), warm_up)?;
+            contender.java_rate = found.records_per_second;
             (found, said, counted + warm_up)
         }
         Does::ConsumerPerformance => {
-            let records = scenario.filled_mib << 10;
+            let records = load::end_offset(&mut Client::connect(&server.address)?, topic)? as u64;
             let (found, said) = client.consume(topic, records)?;
             (found, said, records)
         }
         _ => {
-            let records = wanted(times.measured.max(1));
+            let records = scenario.java_records * measured;
             let (found, said) = client.latency(topic, (records, record_bytes))?;
             (found, said, records)
         }
@@ -325,6 +409,8 @@ fn fill(contender: &mut Contender, topic: &str, mib: u64) -> Result<(), Fault> {
     }
     eprintln!("filling {mib} MiB");
     load::fill(&contender.server, topic, mib << 20)?;
+    // What is written behind it is not what is measured.
+    std::thread::sleep(AFTER_FILLING);
     contender.filled.push(topic.to_owned());
     Ok(())
 }
@@ -367,9 +453,14 @@ pub const DELETE_DELAY: &str = "log.segment.delete.delay.ms";
 pub const DELETE_DELAY_MS: u64 = 500;
 
 const FIRST_RATE: f64 = 1_000.0;
+const LOWEST_RATE: f64 = 50.0;
 const LAST_RATE: f64 = 200_000.0;
 const RATE_STEP: f64 = 1.6;
 /// A rate counts as held if this share of it is answered.
 const HELD_SHARE: f64 = 0.98;
+/// Of the records of a second, those of the run that finds out how many fit into one.
+const FIRST_JAVA_SHARE: u64 = 20;
+const AFTER_FILLING: Duration = Duration::from_secs(1);
+const JUST_WRITTEN_BYTES: u64 = 256 << 20;
 const TAKES_TIMEOUT: Duration = Duration::from_secs(120);
 const MIB: f64 = (1 << 20) as f64;

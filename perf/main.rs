@@ -17,10 +17,12 @@ mod client;
 mod cold;
 mod compaction;
 mod compare;
+mod comparison;
 #[path = "../benches/counting/mod.rs"]
 mod counting;
 mod first_column;
 mod gate;
+mod goals;
 mod groups;
 mod idle;
 mod java;
@@ -30,7 +32,9 @@ mod load;
 mod measure;
 mod metrics;
 mod modes;
+mod network;
 mod partitions;
+mod plan;
 mod producer;
 mod recovery;
 mod report;
@@ -67,6 +71,8 @@ enum Command {
     FirstColumn(first_column::FirstColumnArguments),
     /// Run scenarios on Ringlog and on Apache Kafka in turns, and write a report
     Compare(compare::CompareArguments),
+    /// Judge a comparison's compare.json again, and write its text, page and chart
+    Report(goals::ReportArguments),
     /// Fail if something that can be counted costs more than is written down
     Gate(gate::GateArguments),
     /// Count the allocations of a broker within this program, for `gate`
@@ -75,6 +81,9 @@ enum Command {
         #[arg(long)]
         data_dir: PathBuf,
     },
+    /// Echo on a core, for the scenario `network`
+    #[command(hide = true)]
+    Echo { core: usize, request_bytes: usize, answer_bytes: usize },
     /// Run a core so many times, for `gate`
     #[command(hide = true)]
     Core { name: String, count: u64 },
@@ -131,6 +140,10 @@ fn main() -> ExitCode {
         Command::Run(Run::Idle(arguments)) => idle::run(&arguments),
         Command::FirstColumn(arguments) => first_column::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Report(arguments) => goals::run(&arguments),
+        Command::Echo { core, request_bytes, answer_bytes } => {
+            network::echo(core, request_bytes, answer_bytes)
+        }
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Counted { data_dir } => gate::counted::run(&data_dir),
         Command::Core { name, count } => gate::cores::run(&name, count),

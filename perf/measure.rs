@@ -80,6 +80,16 @@ fn cpu_seconds(pid: u32) -> Option<f64> {
     if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } != 0 {
         return None;
     }
+    clock_seconds(clock)
+}
+
+/// CPU-seconds of the thread that asks.
+#[must_use]
+pub fn thread_cpu_seconds() -> f64 {
+    clock_seconds(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(f64::NAN)
+}
+
+fn clock_seconds(clock: libc::clockid_t) -> Option<f64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one time to where it is told.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {

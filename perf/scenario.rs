@@ -24,6 +24,12 @@ pub struct Scenario {
     /// Which scenarios it belongs to: `goals`, those that a goal is about, or others by theme.
     #[serde(default = "goals")]
     pub group: String,
+    /// Which brokers take part [default: all].
+    #[serde(default = "everyone")]
+    brokers: Vec<Contestant>,
+    /// Rounds at most; 0 for as many as the comparison is told.
+    #[serde(default)]
+    pub rounds: usize,
     /// Shards of Ringlog; 0 for as many as the comparison is told.
     #[serde(default)]
     pub shards: u16,
@@ -48,7 +54,7 @@ pub struct Scenario {
     /// The 99th percentile up to which a rate counts as held.
     #[serde(default)]
     pub p99_us: u64,
-    /// Records per second of the measured time that one of Kafka's own programs is given.
+    /// Records per second of the measured time that one of Kafka's own programs is given at most.
     #[serde(default)]
     pub java_records: u64,
     /// Properties of the client of one of Kafka's own programs.
@@ -95,6 +101,8 @@ pub enum Does {
     Restart,
     /// The broker is killed and starts again.
     Crash,
+    /// Small requests that no disk takes part in, beside a bare echo of the same bytes.
+    Network,
     /// Apache Kafka's own programs.
     ProducerPerformance,
     /// See there.
@@ -103,7 +111,74 @@ pub enum Does {
     EndToEndLatency,
 }
 
+/// A broker as a scenario names it.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contestant {
+    /// Ringlog: what it has acknowledged survives a loss of power.
+    PowerLoss,
+    /// Ringlog: what it has acknowledged survives the end of the process.
+    ProcessCrash,
+    /// Apache Kafka as it ships.
+    Kafka,
+    /// Apache Kafka with an fsync per append.
+    KafkaFlushing,
+}
+
+impl Contestant {
+    /// In the order in which they are told.
+    pub const ALL: &[Contestant] = &[
+        Contestant::PowerLoss,
+        Contestant::ProcessCrash,
+        Contestant::Kafka,
+        Contestant::KafkaFlushing,
+    ];
+
+    /// What it is called, what it guarantees included.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Contestant::PowerLoss => "Ringlog, power-loss",
+            Contestant::ProcessCrash => "Ringlog, process-crash",
+            Contestant::Kafka => "Kafka as shipped, no fsync",
+            Contestant::KafkaFlushing => "Kafka, fsync per append",
+        }
+    }
+
+    /// What an acknowledgement of it means.
+    #[must_use]
+    pub fn durability(self) -> &'static str {
+        match self {
+            Contestant::PowerLoss => {
+                "`durability=power-loss`, the default: acknowledged is on the medium"
+            }
+            Contestant::ProcessCrash => {
+                "`durability=process-crash`: acknowledged survives the end of the process, in the \
+                 kernel's memory, not a loss of power"
+            }
+            Contestant::Kafka => {
+                "as it ships: acknowledged is in the page cache, and does not survive a loss of \
+                 power; one node has no replica"
+            }
+            Contestant::KafkaFlushing => {
+                "`log.flush.interval.messages=1`: acknowledged was flushed to the medium"
+            }
+        }
+    }
+
+    /// Whether it is Apache Kafka.
+    #[must_use]
+    pub fn is_kafka(self) -> bool {
+        matches!(self, Contestant::Kafka | Contestant::KafkaFlushing)
+    }
+}
+
 impl Scenario {
+    /// Whether a broker takes part.
+    pub fn is_for(&self, contestant: Contestant) -> bool {
+        self.brokers.contains(&contestant)
+    }
+
     /// Out of a file.
     pub fn parse(name: &str, text: &str) -> Result<Scenario, Fault> {
         let parsed: Scenario = toml::from_str(text).map_err(|e| format!("{name}.toml: {e}"))?;
@@ -174,6 +249,10 @@ fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
+fn everyone() -> Vec<Contestant> {
+    Contestant::ALL.to_vec()
+}
+
 fn goals() -> String {
     "goals".to_owned()
 }
@@ -198,6 +277,8 @@ scenarios!(
     "one-by-one",
     "steady-1k",
     "steady-10k",
+    "steady-1k-latency-mode",
+    "steady-10k-latency-mode",
     "small-requests",
     "large-batches",
     "knee-16",
@@ -210,9 +291,12 @@ scenarios!(
     "java-producer",
     "java-consumer",
     "java-latency",
+    "start",
     "restart-1000",
-    "crash-recovery",
+    "crash-recovery-10gb",
     "held-rate",
+    "network",
+    "crash-recovery",
     "commit-1",
     "commit-100",
     "commit-10x10",
@@ -282,6 +366,9 @@ mod tests {
         let text = "title = \"x\"\ndoes = \"fetch\"\nrates = 3\n";
         assert!(Scenario::parse("x", text).is_err());
         let unknown = Scenario::named(&["steady".to_owned()]).expect_err("no such scenario");
-        assert!(unknown.to_string().contains("steady-10k, steady-1k"), "{unknown}");
+        assert!(
+            unknown.to_string().contains("start, steady-10k, steady-10k-latency-mode"),
+            "{unknown}"
+        );
     }
 }

@@ -111,6 +111,7 @@
 //! - `futures-lite`: the first of two futures, and tests.
 //! - `signal-hook`: SIGTERM and SIGINT as events.
 //! - `regex`: patterns of transactional ids, in linear time and bounded space.
+//! - `tokio`: `ringlog-perf` only: the bare echo that a request is held against.
 //! - `mimalloc`, `libmimalloc-sys`: the binary's allocator; memory is freed where it was taken.
 //! - `uuid`: topic ids in the types of `kafka-protocol`.
 //! - `sha2`, `hmac`: what is kept of a SCRAM password.

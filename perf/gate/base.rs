@@ -22,10 +22,13 @@ pub fn run(arguments: &GateArguments) -> Result<(), Fault> {
     let theirs = match (&arguments.base_programs, &arguments.base) {
         (Some(directory), _) => programs_in(directory),
         (None, Some(revision)) => {
-            build(Path::new("."))?;
+            build(Path::new("."), None)?;
             worktree = Worktree::new(revision)?;
-            build(&worktree.path)?;
-            programs_in(&worktree.path.join("target").join(PROFILE))
+            // Kept: the next time its dependencies are there. A new checkout is newer than what
+            // was built from another one, so that nothing of that is taken for its own.
+            let target = std::fs::canonicalize("target")?.join("base");
+            build(&worktree.path, Some(&target))?;
+            programs_in(&target.join(PROFILE))
         }
         (None, None) => return Err("there is nothing to compare with".into()),
     };
@@ -75,13 +78,16 @@ fn has_gate(perf: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Builds the programs of a checkout in its own target directory, as this one was built.
-fn build(checkout: &Path) -> Result<(), Fault> {
+/// Builds the programs of a checkout as this one was built, in its own target directory or another.
+fn build(checkout: &Path, target: Option<&Path>) -> Result<(), Fault> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--bins"]).current_dir(checkout).env_remove("CARGO_TARGET_DIR");
     if PROFILE == "release" {
         command.arg("--release");
+    }
+    if let Some(target) = target {
+        command.arg("--target-dir").arg(target);
     }
     eprintln!("building {}", checkout.display());
     succeed(command.stdin(Stdio::null()), "cargo build")

@@ -119,7 +119,7 @@ fn answer_of(error: ErrorCode, session_id: i32) -> FetchAnswer {
 fn session_request(header: &RequestHeader, request: &FetchRequest) -> SessionRequest {
     let by_id = header.api_version >= 13;
     let key = |name: &str, id: TopicId| {
-        if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.to_owned()) }
+        if by_id { TopicKey::Id(id) } else { TopicKey::Name(name.into()) }
     };
     let mut partitions = Vec::new();
     let mut places = HashMap::new();
@@ -337,7 +337,12 @@ impl Fetch {
             let (Some(owner), true) = (part.owner, part.outcome.error.is_none()) else { continue };
             match owners.iter_mut().find(|(other, _)| *other == owner) {
                 Some((_, places)) => places.push(place),
-                None => owners.push((owner, vec![place])),
+                None => {
+                    // Most fetches are of one shard.
+                    let mut places = Vec::with_capacity(parts.len() - place);
+                    places.push(place);
+                    owners.push((owner, places));
+                }
             }
         }
         owners
@@ -514,7 +519,7 @@ fn told_of(outcome: &ReadOutcome) -> Told {
 
 fn topic_answer(key: &TopicKey) -> FetchTopicAnswer {
     let (name, id) = match key {
-        TopicKey::Name(name) => (StrBytes::from_string(name.clone()), TopicId::ZERO),
+        TopicKey::Name(name) => (StrBytes::from_string(String::from(&**name)), TopicId::ZERO),
         TopicKey::Id(id) => (StrBytes::default(), *id),
     };
     FetchTopicAnswer { name, id, partitions: Vec::new() }

@@ -7,6 +7,8 @@
 //! is never served again; no more sessions than slots. Source: KIP-227, Kafka's
 //! `FetchSessionCache` and `FetchManager`.
 
+use std::rc::Rc;
+
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
@@ -17,8 +19,8 @@ use crate::io::Monotonic;
 /// Names a partition as the client does: by topic name up to v12, by id from v13 on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum TopicKey {
-    /// Its name.
-    Name(String),
+    /// Its name, shared: each answer of a session names all of its partitions again.
+    Name(Rc<str>),
     /// Its id.
     Id(TopicId),
 }
@@ -239,11 +241,14 @@ impl SessionCache {
         let Some(session) = self.sessions.get_mut(&session_id) else {
             return vec![true; told.len()];
         };
-        let mut included = Vec::with_capacity(told.len());
-        let mut by_key: HashMap<&PartitionKey, &Told, RandomState> = HashMap::default();
-        for (key, told) in told {
-            by_key.insert(key, told);
+        let is_as_planned = session.partitions.len() == told.len()
+            && session.partitions.iter().zip(told).all(|(ours, (key, _))| ours.key == *key);
+        if is_as_planned {
+            return session.take_over(told);
         }
+        // The session was changed while it was read.
+        let by_key: HashMap<&PartitionKey, &Told, RandomState> =
+            told.iter().map(|(key, told)| (key, told)).collect();
         let mut verdicts: HashMap<PartitionKey, bool, RandomState> = HashMap::default();
         let mut moved = Vec::new();
         for mut partition in std::mem::take(&mut session.partitions) {
@@ -251,16 +256,12 @@ impl SessionCache {
                 session.partitions.push(partition);
                 continue;
             };
-            verdicts.insert(partition.key.clone(), partition.must_tell(told));
-            partition.told = Some((told.error, told.high_watermark, told.log_start));
+            verdicts.insert(partition.key.clone(), partition.take_over(told));
             let places = if told.has_records { &mut moved } else { &mut session.partitions };
             places.push(partition);
         }
         session.partitions.append(&mut moved);
-        for (key, _) in told {
-            included.push(verdicts.get(key).copied().unwrap_or(true));
-        }
-        included
+        told.iter().map(|(key, _)| verdicts.get(key).copied().unwrap_or(true)).collect()
     }
 
     /// Evicts the session that was idle longest, if any was idle long enough.
@@ -291,6 +292,16 @@ impl SessionCache {
 
 impl Session {
     fn change(&mut self, changed: Vec<(PartitionKey, Wanted)>, forgotten: &[PartitionKey]) {
+        if !changed.is_empty() {
+            self.want(changed);
+        }
+        if !forgotten.is_empty() {
+            let forgotten: HashSet<&PartitionKey, RandomState> = forgotten.iter().collect();
+            self.partitions.retain(|partition| !forgotten.contains(&partition.key));
+        }
+    }
+
+    fn want(&mut self, changed: Vec<(PartitionKey, Wanted)>) {
         let mut places: HashMap<PartitionKey, usize, RandomState> = self
             .partitions
             .iter()
@@ -306,14 +317,35 @@ impl Session {
                 }
             }
         }
-        if !forgotten.is_empty() {
-            let forgotten: HashSet<&PartitionKey, RandomState> = forgotten.iter().collect();
-            self.partitions.retain(|partition| !forgotten.contains(&partition.key));
+    }
+
+    /// Takes over what is told of each of its partitions, in their order; which have to be told.
+    /// Allocates for the verdicts alone, unless there are records.
+    fn take_over(&mut self, told: &[(PartitionKey, Told)]) -> Vec<bool> {
+        let pairs = self.partitions.iter_mut().zip(told);
+        let included = pairs.map(|(partition, (_, told))| partition.take_over(told)).collect();
+        if told.iter().any(|(_, told)| told.has_records) {
+            let count = self.partitions.len();
+            let partitions = std::mem::replace(&mut self.partitions, Vec::with_capacity(count));
+            let mut moved = Vec::new();
+            for (partition, (_, told)) in partitions.into_iter().zip(told) {
+                let places = if told.has_records { &mut moved } else { &mut self.partitions };
+                places.push(partition);
+            }
+            self.partitions.append(&mut moved);
         }
+        included
     }
 }
 
 impl SessionPartition {
+    /// Whether it has to be told, which it then was.
+    fn take_over(&mut self, told: &Told) -> bool {
+        let must_tell = self.must_tell(told);
+        self.told = Some((told.error, told.high_watermark, told.log_start));
+        must_tell
+    }
+
     fn must_tell(&self, told: &Told) -> bool {
         let Some((error, high_watermark, log_start)) = self.told else { return true };
         told.has_records
@@ -419,6 +451,21 @@ mod tests {
         assert_eq!(cache.update(id, &[(key(0), failed)]), vec![true]);
         assert!(cache.begin(request(id, 4, &[]), now).is_ok());
         assert_eq!(cache.update(id, &[(key(0), told(6, false))]), vec![true], "the error cleared");
+    }
+
+    #[test]
+    fn a_session_that_changes_while_it_is_read_takes_over_what_it_still_has() {
+        let (mut cache, id) = cache_with_session();
+        let now = Monotonic(1);
+        assert!(cache.begin(request(id, 1, &[]), now).is_ok());
+        let other = SessionRequest { forgotten: vec![key(0)], ..request(id, 2, &[2]) };
+        assert!(cache.begin(other, now).is_ok());
+        let answer = [(key(0), told(6, true)), (key(1), told(6, true))];
+        assert_eq!(cache.update(id, &answer), vec![true, true]);
+        let plan = cache.begin(request(id, 3, &[]), now);
+        assert_eq!(plan.map(indexes), Ok(vec![2, 1]));
+        let answer = [(key(2), told(0, false)), (key(1), told(6, false))];
+        assert_eq!(cache.update(id, &answer), vec![true, false]);
     }
 
     #[test]
