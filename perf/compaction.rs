@@ -23,19 +23,10 @@ use super::client::{Client, Fault, accept, produce_error, produce_frame};
 use super::load::{self, Load, Mode};
 use super::metrics::{CLEANER_PASSES, CLEANER_READ, CLEANER_WRITTEN};
 use super::report::{Report, number};
-use super::target::{Own, Server};
+use super::target::{Own, OwnArguments, Server};
 
 /// Options of `run compaction`.
-#[derive(Args, Clone, Debug)]
-pub struct CompactionArguments {
-    #[command(flatten)]
-    own: Own,
-    #[command(flatten)]
-    size: Size,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
+pub type CompactionArguments = OwnArguments<Size>;
 
 /// How much, and under which load.
 #[derive(Args, Clone, Debug)]

@@ -19,19 +19,10 @@ use super::client::{Client, Fault, accept};
 use super::load::{self, Load, Mode};
 use super::measure::median;
 use super::report::{Report, number};
-use super::target::{Own, Server};
+use super::target::{Own, OwnArguments, Server};
 
 /// Options of `run partitions`.
-#[derive(Args, Clone, Debug)]
-pub struct PartitionsArguments {
-    #[command(flatten)]
-    own: Own,
-    #[command(flatten)]
-    size: Size,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
+pub type PartitionsArguments = OwnArguments<Size>;
 
 /// How many, and for how long.
 #[derive(Args, Clone, Debug)]

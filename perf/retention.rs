@@ -12,19 +12,10 @@ use super::client::Fault;
 use super::load::{self, Load, Mode};
 use super::metrics::SEGMENTS_DELETED;
 use super::report::{Report, number};
-use super::target::{Own, Server};
+use super::target::{Own, OwnArguments, Server};
 
 /// Options of `run retention`.
-#[derive(Args, Clone, Debug)]
-pub struct RetentionArguments {
-    #[command(flatten)]
-    own: Own,
-    #[command(flatten)]
-    size: Size,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
+pub type RetentionArguments = OwnArguments<Size>;
 
 /// How large segments are, and under which load.
 #[derive(Args, Clone, Debug)]

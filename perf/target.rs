@@ -34,6 +34,18 @@ pub struct Own {
     pub core: Option<usize>,
 }
 
+/// Options of a command that starts brokers of its own, and of what it does with them.
+#[derive(Args, Clone, Debug)]
+pub struct OwnArguments<S: Args> {
+    #[command(flatten)]
+    pub own: Own,
+    #[command(flatten)]
+    pub size: S,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 impl Own {
     /// How to start a broker, with further arguments of `serve`.
     pub fn launch(&self, further: &[&str]) -> Result<Launch, Fault> {
