@@ -123,7 +123,8 @@ pub fn report(
     let left_out = left_out.iter().map(|(name, why)| json!({ "name": name, "why": why }));
     let mut report = json!({
         "title": format!(
-            "Each broker's shards and threads from the first core on, the load on another. Up to \
+            "Each broker's shards and threads from the first core on (that of the disk's \
+             interrupts), the load on another. Up to \
              {} rounds forth and back, {} s each after {} s of warm-up, the first after {} s. \
              Median, lowest and highest; a ratio is of one round, and below one is less.",
             plan.rounds, plan.seconds, plan.warm_up_seconds, plan.first_warm_up_seconds

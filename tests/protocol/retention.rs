@@ -227,6 +227,7 @@ fn a_large_segment_goes_a_piece_at_a_time() {
         append(&mut client, &topic, 0, &large);
     }
     let log = cluster.broker.data_directory().join("topics/large-0/00000000000000000000.log");
+    wait_for("a file to be cut", || fs::metadata(&log).is_ok_and(|found| found.len() > 0));
     let mut lengths = Vec::new();
     alter(&cluster, &topic, "retention.ms", "1");
     wait_for("its file", || match fs::metadata(&log) {
