@@ -37,9 +37,8 @@ use crate::ids::ShardId;
 pub struct ExecutorOptions {
     /// Cores for the shards, one after the other; none means all, ascending.
     pub cores: Vec<usize>,
-    /// How long an idle shard polls before it sleeps. Zero sleeps at once. Spinning makes a wake
-    /// from another shard cheap, and starves the kernel's workers of this core: anything over
-    /// 50 us slows syncs down.
+    /// How long an idle shard polls before it sleeps. Zero sleeps at once. While a read or write
+    /// is under way it gives way at each look to the kernel's workers, which end it.
     pub spin_before_park: Duration,
 }
 

@@ -245,6 +245,7 @@ impl Ring {
         }
         let begun_ns = clock::now().0;
         let first_ns = self.first_deadline_ns().unwrap_or(u64::MAX);
+        let is_transferring = self.state.borrow().transfers > 0;
         loop {
             {
                 let mut uring = self.uring.borrow_mut();
@@ -264,7 +265,12 @@ impl Ring {
             if now_ns - begun_ns >= self.spin_ns {
                 return false;
             }
-            std::hint::spin_loop();
+            if is_transferring {
+                // A durable write ends in workers of the kernel, which may need this very core.
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
     }
 
