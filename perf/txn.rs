@@ -69,6 +69,9 @@ pub struct Commits {
     pub end_and_first: Histogram<u64>,
     /// Putting an offset into the transaction, where that is done.
     pub offsets: Histogram<u64>,
+    /// Transactions that another followed at once, from their second request until its first was
+    /// answered.
+    pub in_a_row: Histogram<u64>,
 }
 
 impl Commits {
@@ -169,11 +172,13 @@ fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commi
         first: Histogram::new(3)?,
         end_and_first: Histogram::new(3)?,
         offsets: Histogram::new(3)?,
+        in_a_row: Histogram::new(3)?,
     };
     let begun = Instant::now();
     let mut round: u32 = 0;
     producer.begin()?;
     while begun.elapsed() < time || round < ROUNDS_MIN {
+        let producing = Instant::now();
         producer.produce_rest()?;
         let committing = Instant::now();
         producer.commit_offset()?;
@@ -195,6 +200,7 @@ fn commit_over_and_over(producer: &mut Producer, time: Duration) -> Result<Commi
                 found.first.record(first.elapsed().as_nanos() as u64)?;
             } else {
                 found.end_and_first.record(ending.elapsed().as_nanos() as u64)?;
+                found.in_a_row.record(producing.elapsed().as_nanos() as u64)?;
             }
         }
         round += 1;

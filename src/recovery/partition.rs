@@ -245,7 +245,8 @@ impl PartitionRecovery {
                 SegmentFile::TransactionIndex => Some(u64::from(row.transaction_index_bytes)),
             };
             // A length that a failed sync has lost is still there to read: it is set once more.
-            let set_again = *base == row.segment_base && !self.rules.stopped_cleanly;
+            let may_lose = *base == row.segment_base || is_empty_end;
+            let set_again = may_lose && !self.rules.stopped_cleanly;
             match keep {
                 None => disk.remove(&path).await?,
                 Some(kept) if kept < *length || set_again && kept == *length => {

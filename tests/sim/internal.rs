@@ -102,7 +102,13 @@ async fn come_to_rest(cluster: &Rc<Cluster>, tp: TopicPartition) -> Result<Offse
         }
     }
     let cleaned = shard.cleaner.cleaned_end(tp);
-    Err(format!("{tp:?} is not cleaned any more: to {cleaned:?} of {bases:?}"))
+    let log = partition.log.borrow();
+    let open = log.producers().to_rows();
+    let open = open.iter().filter(|row| row.open_transaction_first_offset.is_some());
+    let open: Vec<_> = open.map(|row| (row.id, row.epoch, row.last_append_ms)).collect();
+    Err(format!(
+        "{tp:?} is not cleaned any more: to {cleaned:?} of {bases:?}, open transactions {open:?}"
+    ))
 }
 
 /// Every key below `end` is there once; how many offsets below nothing is left of.
