@@ -226,7 +226,8 @@ fn a_large_segment_goes_a_piece_at_a_time() {
     for _ in 0..34 {
         append(&mut client, &topic, 0, &large);
     }
-    let log = cluster.broker.data_directory().join("topics/large-0/00000000000000000000.log");
+    let log = format!("topics/{}-0/00000000000000000000.log", topic.name);
+    let log = cluster.broker.data_directory().join(log);
     wait_for("a file to be cut", || fs::metadata(&log).is_ok_and(|found| found.len() > 0));
     let mut lengths = Vec::new();
     alter(&cluster, &topic, "retention.ms", "1");
