@@ -72,9 +72,7 @@ pub async fn leave_empty_segment(shard: &Rc<Shard>, partition: &Rc<Partition>) {
     }
     for kind in [SegmentFile::Index, SegmentFile::TimeIndex, SegmentFile::Log] {
         let path = write_behind::segment_path(shard, partition, kind, end);
-        // Synced: records may go into this very file later, and a sync of the file system that
-        // failed before may still take its length back then.
-        if shard.disk.write(&path, &[]).await.is_err() {
+        if shard.disk.write_unsynced(&path, &[]).await.is_err() {
             return;
         }
     }
