@@ -197,6 +197,16 @@ const END: &str = "<!-- goals: to here -->";
 /// The load, by which a rate is bounded, has no more.
 const FULL_CORE: f64 = 0.9;
 
+const fn goal(
+    what: &'static str,
+    scenario: &'static str,
+    figure: &'static str,
+    of: Of,
+    bound: Bound,
+) -> Goal {
+    Goal { what, scenario, figure, of, bound }
+}
+
 /// In the order of the table.
 fn goals() -> Vec<Goal> {
     use Bound::{Least, Most};
@@ -204,7 +214,6 @@ fn goals() -> Vec<Goal> {
     let durable = Of::Ratio(PowerLoss, Kafka);
     let equal = Of::Ratio(ProcessCrash, Kafka);
     let flushed = Of::Ratio(PowerLoss, KafkaFlushing);
-    let goal = |what, scenario, figure, of, bound| Goal { what, scenario, figure, of, bound };
     vec![
         goal("produce at 1,000/s, p50", "steady-1k", "p50_us", durable, Most(0.8)),
         goal("produce at 1,000/s, p99", "steady-1k", "p99_us", durable, Most(0.5)),
@@ -259,7 +268,6 @@ fn goals() -> Vec<Goal> {
 /// The goals after those of latencies.
 fn costs(durable: Of, equal: Of) -> Vec<Goal> {
     use Bound::{Least, Most};
-    let goal = |what, scenario, figure, of, bound| Goal { what, scenario, figure, of, bound };
     let (gb, requests) = ("cpu_seconds_per_gb", "cpu_seconds_per_million_requests");
     let (rate, bytes) = ("requests_per_second", "megabytes_per_second");
     vec![

@@ -50,9 +50,15 @@ impl AlignedBuffer {
         self.capacity
     }
 
+    /// Bytes that it still has space for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity - self.length
+    }
+
     /// Appends bytes. Panics if there is no space for them: callers size what they write.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
-        let space = self.capacity - self.length;
+        let space = self.room();
         assert!(bytes.len() <= space, "{} bytes into {space}", bytes.len());
         // SAFETY: so much space is there behind `length`, and `&mut self` excludes that `bytes`
         // are in it.
@@ -93,12 +99,6 @@ impl AlignedBuffer {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
-    }
-
-    /// Gives up all but the first `length` bytes, a multiple of [`BLOCK_ALIGN`].
-    pub fn shorten(&mut self, length: usize) {
-        assert!(length <= self.length && length.is_multiple_of(BLOCK_ALIGN));
-        self.length = length;
     }
 
     /// Freezes the buffer: the returned handle writes it, its [`FrozenBuffer::bytes`] read it.
@@ -173,11 +173,10 @@ mod tests {
 
     #[test]
     fn memory_is_zero_aligned_and_shared_without_a_copy() {
-        let mut buffer = AlignedBuffer::zeroed(2 * BLOCK_ALIGN);
+        let mut buffer = AlignedBuffer::zeroed(BLOCK_ALIGN);
         assert_eq!(buffer.as_ptr() as usize % BLOCK_ALIGN, 0);
         assert!(buffer.iter().all(|&byte| byte == 0));
         buffer[5] = 7;
-        buffer.shorten(BLOCK_ALIGN);
         let frozen = buffer.freeze();
         assert_eq!(frozen.bytes.len(), BLOCK_ALIGN);
         assert_eq!(frozen.bytes.as_ptr(), frozen.written.as_ptr());

@@ -146,10 +146,6 @@ impl Disk for RingDisk {
             })
         }))
     }
-
-    fn allocate(&self, length: usize) -> AlignedBuffer {
-        AlignedBuffer::zeroed(length)
-    }
 }
 
 /// An open file. Dropping it closes it in the background.

@@ -143,8 +143,10 @@ pub trait Disk {
             let file = self.open(path, mode).await?;
             let mut position = 0;
             for piece in content.chunks(SEGMENT_WRITE_BYTES_MAX) {
-                let mut buffer = self.allocate(piece.len().next_multiple_of(BLOCK_ALIGN));
-                buffer[..piece.len()].copy_from_slice(piece);
+                let bytes = piece.len().next_multiple_of(BLOCK_ALIGN);
+                let mut buffer = AlignedBuffer::with_capacity(bytes);
+                buffer.extend_from_slice(piece);
+                buffer.pad();
                 file.write_at(Arc::new(buffer), position).await?;
                 position += piece.len() as u64;
             }
@@ -200,10 +202,6 @@ pub trait Disk {
 
     /// Bytes in all and bytes free for this process on the file system.
     fn space(&self) -> LocalFuture<'_, io::Result<Space>>;
-
-    /// A zeroed buffer of `length` bytes (a multiple of [`crate::limits::BLOCK_ALIGN`]) fit for
-    /// [`File::write_at`].
-    fn allocate(&self, length: usize) -> AlignedBuffer;
 }
 
 /// Size of a file system.

@@ -26,7 +26,6 @@ pub struct Builder {
     /// Where the buffer goes.
     position: u64,
     buffer: Option<AlignedBuffer>,
-    used: usize,
     writes: InFlight<io::Result<()>>,
 }
 
@@ -40,47 +39,47 @@ impl Builder {
         let path = directory.join(SegmentFile::Log.name(active.base));
         let file = open_new(disk, &path).await?;
         let writes = InFlight::default();
-        Ok(Builder { directory, file, active, position: 0, buffer: None, used: 0, writes })
+        Ok(Builder { directory, file, active, position: 0, buffer: None, writes })
     }
 
     /// Appends the bytes of a batch that was placed.
-    pub async fn write(&mut self, disk: &Rc<dyn Disk>, mut bytes: &[u8]) -> io::Result<()> {
+    pub async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let room = self.make_room(disk, bytes.len()).await?;
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            if let Some(buffer) = &mut self.buffer {
-                buffer[self.used..self.used + now.len()].copy_from_slice(now);
-            }
-            self.used += now.len();
+            let buffer = self.buffer_for(bytes.len()).await?;
+            let (now, later) = bytes.split_at(bytes.len().min(buffer.room()));
+            buffer.extend_from_slice(now);
             bytes = later;
         }
         Ok(())
     }
 
-    /// Room in the buffer, which grows up to the size of one write; a full one of that size goes.
-    async fn make_room(&mut self, disk: &Rc<dyn Disk>, wanted: usize) -> io::Result<usize> {
-        let capacity = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
-        if self.used == capacity && capacity == SEGMENT_WRITE_BYTES_MAX {
+    /// The buffer, which grows up to the size of one write; a full one of that size goes.
+    async fn buffer_for(&mut self, wanted: usize) -> io::Result<&mut AlignedBuffer> {
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.len() == SEGMENT_WRITE_BYTES_MAX) {
             self.flush().await?;
-        } else if capacity - self.used >= wanted || capacity == SEGMENT_WRITE_BYTES_MAX {
-            return Ok(capacity - self.used);
         }
-        let grown = (self.used + wanted).max(2 * capacity).next_multiple_of(BLOCK_ALIGN);
-        // Where one buffer was filled there is more to come.
-        let grown = if self.position > 0 { SEGMENT_WRITE_BYTES_MAX } else { grown };
-        let mut larger = disk.allocate(grown.min(SEGMENT_WRITE_BYTES_MAX));
-        if let Some(buffer) = self.buffer.take() {
-            larger[..self.used].copy_from_slice(&buffer[..self.used]);
-        }
-        let room = larger.len() - self.used;
-        self.buffer = Some(larger);
-        Ok(room)
+        let old = self.buffer.take();
+        let (used, capacity) =
+            old.as_ref().map_or((0, 0), |buffer| (buffer.len(), buffer.capacity()));
+        let buffer = match old {
+            Some(old) if old.room() >= wanted || capacity == SEGMENT_WRITE_BYTES_MAX => old,
+            old => {
+                let grown = (used + wanted).max(2 * capacity).next_multiple_of(BLOCK_ALIGN);
+                // Where one buffer was filled there is more to come.
+                let grown = if self.position > 0 { SEGMENT_WRITE_BYTES_MAX } else { grown };
+                let mut larger = AlignedBuffer::with_capacity(grown.min(SEGMENT_WRITE_BYTES_MAX));
+                larger.extend_from_slice(old.as_deref().unwrap_or_default());
+                larger
+            }
+        };
+        Ok(self.buffer.insert(buffer))
     }
 
     /// Begins to write the buffer, and waits where too many writes are on their way.
     async fn flush(&mut self) -> io::Result<()> {
         let Some(mut buffer) = self.buffer.take() else { return Ok(()) };
-        buffer.shorten(self.used.next_multiple_of(BLOCK_ALIGN));
+        let length = buffer.len() as u64;
+        buffer.pad();
         if self.writes.len() > REPLAY_WRITES_AHEAD
             && let Some(written) = self.writes.next().await
         {
@@ -89,8 +88,7 @@ impl Builder {
         let (file, position) = (Rc::clone(&self.file), self.position);
         let write = Box::pin(async move { file.write_at(Arc::new(buffer), position).await });
         self.writes.begin(write).await;
-        self.position += self.used as u64;
-        self.used = 0;
+        self.position += length;
         Ok(())
     }
 
@@ -101,14 +99,10 @@ impl Builder {
 
     /// Writes what is left, and the indexes.
     pub async fn finish(&mut self, disk: &Rc<dyn Disk>) -> io::Result<()> {
-        let in_last_block = self.used % BLOCK_ALIGN;
-        let last_block = self
-            .buffer
-            .as_ref()
-            .map_or_else(Vec::new, |buffer| buffer[self.used - in_last_block..self.used].to_vec());
-        if self.used > 0 {
-            self.flush().await?;
-        }
+        let last_block = self.buffer.as_deref().map_or_else(Vec::new, |bytes| {
+            bytes[bytes.len() / BLOCK_ALIGN * BLOCK_ALIGN..].to_vec()
+        });
+        self.flush().await?;
         while let Some(written) = self.writes.next().await {
             written?;
         }

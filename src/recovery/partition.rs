@@ -538,7 +538,7 @@ impl PartitionRecovery {
         }
         let builder = self.builder.as_mut().expect("invariant: made above");
         builder.active.place(&placed, &rules);
-        builder.write(disk, bytes).await?;
+        builder.write(bytes).await?;
         self.epochs.start(header.leader_epoch, header.base_offset);
         if let Some(ended) = self.producers.replay(header, bytes, append_ms) {
             builder.active.note_aborted(ended.aborted());

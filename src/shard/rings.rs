@@ -11,7 +11,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::io::{Disk, File, OpenMode};
+use crate::io::{AlignedBuffer, Disk, File, OpenMode};
 use crate::journal::Geometry;
 use crate::journal::block::{FileHeader, Identity};
 use crate::journal::manifest;
@@ -40,12 +40,12 @@ pub async fn prepare(
         if file.length().await? != geometry.file_bytes() {
             file.set_length(geometry.file_bytes()).await?;
             file.allocate(0, geometry.file_bytes()).await?;
-            zero(disk, &file, geometry.file_bytes()).await?;
+            zero(&file, geometry.file_bytes()).await?;
             file.sync_data().await?;
         }
         file.close().await?;
         let file = disk.open(&path, OpenMode { durable, cached: !durable, ..mode }).await?;
-        let mut header = disk.allocate(BLOCK_ALIGN);
+        let mut header = AlignedBuffer::zeroed(BLOCK_ALIGN);
         let content = FileHeader { identity: identity.clone(), file: number, geometry: *geometry };
         content.encode_into(&mut header);
         file.write_at(Arc::new(header), 0).await?;
@@ -58,14 +58,17 @@ pub async fn prepare(
     Ok(files)
 }
 
-async fn zero(disk: &Rc<dyn Disk>, file: &Rc<dyn File>, bytes: u64) -> io::Result<()> {
+async fn zero(file: &Rc<dyn File>, bytes: u64) -> io::Result<()> {
     let step = ZERO_BYTES.min(bytes);
-    let buffer = Arc::new(disk.allocate(step as usize));
+    let buffer = Arc::new(AlignedBuffer::zeroed(step as usize));
     let mut position = 0;
     while position < bytes {
         let left = bytes - position;
-        let piece =
-            if left >= step { Arc::clone(&buffer) } else { Arc::new(disk.allocate(left as usize)) };
+        let piece = if left >= step {
+            Arc::clone(&buffer)
+        } else {
+            Arc::new(AlignedBuffer::zeroed(left as usize))
+        };
         position += piece.len() as u64;
         file.write_at(Arc::clone(&piece), position - piece.len() as u64).await?;
     }

@@ -386,10 +386,6 @@ impl Disk for SimDisk {
             })
         }))
     }
-
-    fn allocate(&self, length: usize) -> AlignedBuffer {
-        AlignedBuffer::zeroed(length)
-    }
 }
 
 struct SimFile {

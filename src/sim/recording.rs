@@ -320,10 +320,6 @@ impl Disk for RecordingDisk {
     fn space(&self) -> LocalFuture<'_, io::Result<Space>> {
         self.inner.space()
     }
-
-    fn allocate(&self, length: usize) -> AlignedBuffer {
-        self.inner.allocate(length)
-    }
 }
 
 struct RecordingFile {

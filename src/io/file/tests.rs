@@ -30,8 +30,8 @@ const READ: OpenMode = OpenMode {
     cached: false,
 };
 
-fn block(disk: &RingDisk, blocks: usize, fill: u8) -> Arc<AlignedBuffer> {
-    let mut buffer = disk.allocate(blocks * BLOCK_ALIGN);
+fn block(blocks: usize, fill: u8) -> Arc<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::zeroed(blocks * BLOCK_ALIGN);
     assert!(buffer.iter().all(|&byte| byte == 0), "zeroed");
     buffer.fill(fill);
     buffer.freeze().written
@@ -44,8 +44,8 @@ fn durable_writes_read_back_and_the_flag_is_set() {
         let durable = OpenMode { durable: true, ..CREATE };
         let file = disk.open(&path, durable).await.expect("open");
         assert!(open_flags(&path).contains(&(libc::O_DSYNC | libc::O_DIRECT | libc::O_RDWR)));
-        file.write_at(block(&disk, 2, 7), 0).await.expect("write");
-        file.write_at(block(&disk, 1, 9), BLOCK_ALIGN as u64).await.expect("overwrite");
+        file.write_at(block(2, 7), 0).await.expect("write");
+        file.write_at(block(1, 9), BLOCK_ALIGN as u64).await.expect("overwrite");
         assert_eq!(file.length().await.expect("length"), 8192);
         let bytes = file.read_at(0, 16384).await.expect("read");
         assert_eq!(bytes.len(), 8192);
@@ -63,7 +63,7 @@ fn a_relaxed_file_has_no_such_flag_and_syncs_by_itself() {
         let path = root.join("segment");
         let file = disk.open(&path, CREATE).await.expect("open");
         assert_eq!(open_flags(&path), [libc::O_DIRECT | libc::O_RDWR]);
-        file.write_at(block(&disk, 1, 1), 0).await.expect("write");
+        file.write_at(block(1, 1), 0).await.expect("write");
         file.sync_data().await.expect("sync");
     });
 }
@@ -74,7 +74,7 @@ fn a_cached_file_is_written_at_once_and_read_back_directly() {
         let path = root.join("journal");
         let file = disk.open(&path, OpenMode { cached: true, ..CREATE }).await.expect("open");
         assert_eq!(open_flags(&path), [libc::O_RDWR]);
-        let mut write = file.write_at(block(&disk, 2, 7), 0);
+        let mut write = file.write_at(block(2, 7), 0);
         let written = futures_lite::future::poll_once(&mut write).await;
         written.expect("no waiting").expect("write");
         let direct = disk.open(&path, READ).await.expect("open");
@@ -98,7 +98,7 @@ fn the_unaligned_end_of_a_file_is_read_short() {
         assert_eq!(file.read_at(0, 0).await.expect("read"), Bytes::new());
         let error = file.read_at(1, 4096).await.expect_err("unaligned");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        let error = file.write_at(block(&disk, 1, 0), 0).await.expect_err("read-only");
+        let error = file.write_at(block(1, 0), 0).await.expect_err("read-only");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     });
 }
@@ -107,7 +107,7 @@ fn the_unaligned_end_of_a_file_is_read_short() {
 fn allocating_keeps_the_length_and_cutting_changes_it() {
     with_disk(|disk, root| async move {
         let file = disk.open(&root.join("segment"), CREATE).await.expect("open");
-        file.write_at(block(&disk, 1, 5), 0).await.expect("write");
+        file.write_at(block(1, 5), 0).await.expect("write");
         file.allocate(4096, 1024 * 1024).await.expect("allocate");
         assert_eq!(file.length().await.expect("length"), 4096);
         file.set_length(100).await.expect("cut");
@@ -207,12 +207,12 @@ fn a_dropped_write_keeps_its_memory_until_the_kernel_is_done() {
     with_disk(|disk, root| async move {
         let file = disk.open(&root.join("segment"), CREATE).await.expect("open");
         for _ in 0..50 {
-            let buffer = block(&disk, 16, 4);
+            let buffer = block(16, 4);
             let mut write = file.write_at(buffer, 0);
             let _ = futures_lite::future::poll_once(&mut write).await;
             drop(write);
         }
-        file.write_at(block(&disk, 16, 6), 0).await.expect("write");
+        file.write_at(block(16, 6), 0).await.expect("write");
         let bytes = file.read_at(0, 65536).await.expect("read");
         assert!(bytes.iter().all(|&byte| byte == 6 || byte == 4));
     });

@@ -13,7 +13,7 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::ids::TopicId;
-use crate::io::{AlignedBuffer, DirectoryEntry, File, LocalFuture, OpenMode, Space};
+use crate::io::{DirectoryEntry, File, LocalFuture, OpenMode, Space};
 
 /// What happens at a chosen call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,10 +212,6 @@ impl Disk for FakeDisk {
 
     fn space(&self) -> LocalFuture<'_, io::Result<Space>> {
         ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn allocate(&self, length: usize) -> AlignedBuffer {
-        AlignedBuffer::zeroed(length)
     }
 }
 

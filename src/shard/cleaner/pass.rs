@@ -185,7 +185,7 @@ async fn fill(
                 Verdict::Records(rules) => pace.rewritten(filter, &header, batch, rules).await?,
             };
             if let Some(batch) = &kept.batch {
-                cleaned.add(shard, &header, kept.max_timestamp_ms, batch).await?;
+                cleaned.add(&header, kept.max_timestamp_ms, batch).await?;
                 pace.moved(batch.len()).await?;
             }
         }

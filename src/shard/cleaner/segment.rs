@@ -33,7 +33,6 @@ pub(super) struct CleanedSegment {
     file: Rc<dyn File>,
     /// What is not written yet, which begins at `position`.
     buffer: AlignedBuffer,
-    used: usize,
     position: u64,
 }
 
@@ -59,8 +58,7 @@ impl CleanedSegment {
             directory,
             rules: shard.segment_rules(partition),
             file: opened?,
-            buffer: shard.disk.allocate(buffer_bytes(bytes_max)),
-            used: 0,
+            buffer: AlignedBuffer::with_capacity(buffer_bytes(bytes_max)),
             position: 0,
         })
     }
@@ -73,7 +71,6 @@ impl CleanedSegment {
     /// Adds a batch, which was `header` before.
     pub async fn add(
         &mut self,
-        shard: &Rc<Shard>,
         header: &BatchHeader,
         max_timestamp_ms: i64,
         batch: &[u8],
@@ -88,23 +85,23 @@ impl CleanedSegment {
         self.segment.place(&placed, &self.rules);
         let mut rest = batch;
         while !rest.is_empty() {
-            let count = rest.len().min(self.buffer.len() - self.used);
-            self.buffer[self.used..self.used + count].copy_from_slice(&rest[..count]);
-            self.used += count;
-            rest = &rest[count..];
-            if self.used == self.buffer.len() {
-                self.write(shard).await?;
+            let (now, later) = rest.split_at(rest.len().min(self.buffer.room()));
+            self.buffer.extend_from_slice(now);
+            rest = later;
+            if self.buffer.room() == 0 {
+                self.write().await?;
             }
         }
         Ok(())
     }
 
-    async fn write(&mut self, shard: &Rc<Shard>) -> io::Result<()> {
-        let next = shard.disk.allocate(self.buffer.len());
-        let full = Arc::new(std::mem::replace(&mut self.buffer, next));
-        self.file.write_at(full, self.position).await?;
-        self.position += self.buffer.len() as u64;
-        self.used = 0;
+    async fn write(&mut self) -> io::Result<()> {
+        let next = AlignedBuffer::with_capacity(self.buffer.capacity());
+        let mut buffer = std::mem::replace(&mut self.buffer, next);
+        let length = buffer.len() as u64;
+        buffer.pad();
+        self.file.write_at(Arc::new(buffer), self.position).await?;
+        self.position += length;
         Ok(())
     }
 
@@ -114,10 +111,8 @@ impl CleanedSegment {
         shard: &Rc<Shard>,
         aborted: Vec<AbortedTransaction>,
     ) -> io::Result<()> {
-        if self.used > 0 {
-            let mut rest = shard.disk.allocate(self.used.next_multiple_of(BLOCK_ALIGN));
-            rest[..self.used].copy_from_slice(&self.buffer[..self.used]);
-            self.file.write_at(Arc::new(rest), self.position).await?;
+        if !self.buffer.is_empty() {
+            self.write().await?;
         }
         self.file.set_length(self.segment.placed_bytes).await?;
         self.file.sync_data().await?;
