@@ -256,7 +256,10 @@ impl Groups {
         // Whose assignment goes on after a downgrade does not know that it leads.
         let is_classic = speakers.next().is_none();
         let is_old = is_classic && has.len() >= 3 && first.starts_with(&has);
-        let has_enough = has == all || (!any_names_both && has == first) || is_old;
+        let is_unaware = members.iter().any(consumer::Process::may_have_more)
+            && has.is_sorted_by(|one, next| one < next)
+            && has.iter().all(|place| all.contains(place));
+        let has_enough = has == all || (!any_names_both && has == first) || is_old || is_unaware;
         if epochs.len() == 1 && has_enough {
             return Ok(());
         }

@@ -32,6 +32,9 @@ pub(super) struct Eager {
     to_assign: Vec<(String, Bytes)>,
     /// How many partitions there were when it joined as the leader.
     led: Option<i32>,
+    /// A join of it could still be under way when it joined. Taken after its sync, that may have
+    /// given it more; it is asked to sync again then, or removed, unless a crash forgets it.
+    may_have_more: bool,
     tries: u32,
 }
 
@@ -51,6 +54,11 @@ impl Process {
     /// Whether it does.
     pub fn speaks_classic(&self) -> bool {
         self.eager.is_some()
+    }
+
+    /// Whether the broker may have given it more than it knows of, without anybody at fault.
+    pub fn may_have_more(&self) -> bool {
+        self.eager.as_ref().is_some_and(|eager| eager.may_have_more)
     }
 
     /// It has nothing any more, though it may still be in its generation.
@@ -127,7 +135,11 @@ impl Member {
         let leads = answer.leader == answer.member_id;
         let partitions = partitions_of(&self.client.caller.cluster, FIRST_TOPIC);
         let count = answer.members.len();
-        let mut eager = Eager { led: leads.then_some(partitions), ..Eager::default() };
+        let mut eager = Eager {
+            led: leads.then_some(partitions),
+            may_have_more: self.place.borrow().doubtful,
+            ..Eager::default()
+        };
         for (at, member) in answer.members.iter().enumerate() {
             let own = (0..partitions).filter(|partition| *partition as usize % count == at);
             let own =
