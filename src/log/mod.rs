@@ -288,7 +288,7 @@ impl Log {
         if let Some(producer) = &facts.producer {
             self.producers.record(producer, facts, batch.base_offset, now_ms);
             if facts.transactional {
-                self.verifications.batch_appended(producer.id);
+                self.verifications.batch_appended(producer.id, producer.epoch);
             }
         }
         self.next_offset = last_offset.plus(1);

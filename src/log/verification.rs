@@ -110,10 +110,13 @@ impl Verifications {
         guard.is_some_and(|guard| self.get(id).is_some_and(|entry| entry.guard == guard))
     }
 
-    /// A batch of the producer's transaction was appended.
-    pub fn batch_appended(&mut self, id: ProducerId) {
-        if let Some(entry) = self.entries.remove(&id) {
-            self.by_age.remove(&entry.guard);
+    /// A batch of the producer's transaction was appended. **deviation** from Kafka, where it takes
+    /// the verification away whatever its epoch: here one of a newer epoch goes on. While the marker
+    /// is on its way, a copy of what the transaction before has written may come between the next
+    /// one's question and its first batch, which would be refused with 48 for nothing.
+    pub fn batch_appended(&mut self, id: ProducerId, epoch: ProducerEpoch) {
+        if self.get(id).is_some_and(|entry| entry.epoch <= epoch) {
+            self.remove(id);
         }
     }
 
@@ -125,7 +128,13 @@ impl Verifications {
     pub fn marker_appended(&mut self, id: ProducerId, epoch: ProducerEpoch, strict: bool) {
         let is_of_next = |entry: &VerificationEntry| strict && entry.strict && entry.epoch == epoch;
         if !self.get(id).is_some_and(is_of_next) {
-            self.batch_appended(id);
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: ProducerId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.by_age.remove(&entry.guard);
         }
     }
 
@@ -137,7 +146,7 @@ impl Verifications {
                 return;
             }
             self.forgotten += u64::from(age_ms < expiration_ms);
-            self.batch_appended(id);
+            self.remove(id);
         }
     }
 }
@@ -175,7 +184,7 @@ mod tests {
         let guard = begin(&mut verifications, facts(9, 1, 0));
         assert!(verifications.stands(id, Some(guard)));
         assert!(!verifications.stands(id, None));
-        verifications.batch_appended(id);
+        verifications.batch_appended(id, ProducerEpoch(1));
         assert!(!verifications.stands(id, Some(guard)));
         let next = begin(&mut verifications, facts(9, 1, 0));
         assert!(next > guard && !verifications.stands(id, Some(guard)));
@@ -195,6 +204,17 @@ mod tests {
         let guard = verifications.begin(&facts(9, 5, 0), true, 0, 1_000);
         verifications.marker_appended(id, ProducerEpoch(5), false);
         assert!(!verifications.stands(id, Some(guard)), "that end left the epoch: its own");
+    }
+
+    #[test]
+    fn a_late_copy_of_the_transaction_before_takes_nothing_from_the_next() {
+        let id = ProducerId(9);
+        let mut verifications = Verifications::default();
+        let guard = verifications.begin(&facts(9, 5, 0), true, 0, 1_000);
+        verifications.batch_appended(id, ProducerEpoch(4));
+        assert!(verifications.stands(id, Some(guard)));
+        verifications.batch_appended(id, ProducerEpoch(5));
+        assert!(!verifications.stands(id, Some(guard)));
     }
 
     /// A process of the newer protocol has asked, and is fenced by one before KIP-890 that writes
