@@ -191,6 +191,11 @@ fn topics_with_configurations() {
 }
 
 #[test]
+fn members_of_a_group() {
+    check("heartbeat_of_a_stable_member", 15, Growth::Flat);
+}
+
+#[test]
 fn what_is_retained() {
     check("start_with_much_retained", 50, Growth::Flat);
 }

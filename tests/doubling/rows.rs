@@ -3,7 +3,9 @@
 //! Owns the list. Each measures the same number of the same requests at every size.
 
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::{ApiVersionsRequest, TopicName};
+use kafka_protocol::messages::{
+    ApiVersionsRequest, ConsumerGroupHeartbeatRequest, GroupId, TopicName,
+};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::support::batch::Batch;
@@ -37,6 +39,7 @@ pub fn run(row: &str, size: u64) {
         "produce_of_a_large_record" => large(&mut world, size),
         "produce_beside_configured_topics" => beside_topics(&mut world, size),
         "start_with_much_retained" => start(&mut world, size),
+        "heartbeat_of_a_stable_member" => beats(&mut world, size),
         _ => panic!("there is no row {row}"),
     }
 }
@@ -244,6 +247,52 @@ fn start(world: &mut World, size: u64) {
     }
     world.stop();
     world.measure(World::start);
+}
+
+/// One member of many beats, whose group has come to rest. The consumer protocol, by which nobody
+/// waits for anybody: members of the classic one would have to be asked at once.
+fn beats(world: &mut World, size: u64) {
+    // Who asks for a coordinator makes the topic of the groups. The answer is of no use: here
+    // nobody listens, so there is no address.
+    let _ = world.ask(4, &crate::support::offsets::find_coordinator("group"));
+    let mut epochs = vec![0; size as usize];
+    // In the last round everybody hears of the epoch that the last one's coming has made, as soon as
+    // there may be another target.
+    for _ in 0..3 {
+        world.sim.run_for(TARGET_INTERVAL_MS).expect("no stall");
+        for (number, epoch) in epochs.iter_mut().enumerate() {
+            *epoch = world.beat(&member(number, *epoch));
+        }
+    }
+    let last = epochs.iter().max().copied().expect("a member");
+    assert!(epochs.iter().all(|epoch| *epoch == last), "{epochs:?}");
+    let request = member(0, last);
+    world.measure(|world| {
+        for _ in 0..REQUESTS {
+            assert_eq!(world.beat(&request), last);
+        }
+    });
+}
+
+/// More than `group.consumer.assignment.interval.ms`.
+const TARGET_INTERVAL_MS: u64 = 2_000;
+
+/// The heartbeat of a member, its first with what it subscribes to.
+fn member(number: usize, epoch: i32) -> ConsumerGroupHeartbeatRequest {
+    let text = |text: String| StrBytes::from_string(text);
+    let request = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(text("group".to_owned())))
+        .with_member_id(text(format!("member-{number}")))
+        .with_member_epoch(epoch)
+        .with_subscribed_topic_names(None)
+        .with_topic_partitions(None);
+    if epoch > 0 {
+        return request;
+    }
+    // A topic that is not there: nothing has to be handed over.
+    let absent = TopicName(StrBytes::from_static_str("absent"));
+    let subscribed = request.with_subscribed_topic_names(Some(vec![absent]));
+    subscribed.with_rebalance_timeout_ms(30_000).with_topic_partitions(Some(Vec::new()))
 }
 
 /// A batch in the transaction of a producer.

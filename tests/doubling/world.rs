@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kafka_protocol::messages::ConsumerGroupHeartbeatRequest;
 use kafka_protocol::protocol::Request;
 use ringlog::ids::{PartitionIndex, ShardId};
 use ringlog::io::mailbox::MeshLimits;
@@ -119,6 +120,11 @@ impl World {
         let request = requests::init_producer_id(Some(id));
         let answer = self.ask_loaded(4, &request, |answer| answer.error_code);
         Identity { id: answer.producer_id.0, epoch: answer.producer_epoch }
+    }
+
+    /// A member's heartbeat; its epoch from then on.
+    pub fn beat(&mut self, request: &ConsumerGroupHeartbeatRequest) -> i32 {
+        self.ask_loaded(1, request, |answer| answer.error_code).member_epoch
     }
 
     /// Ends a transaction; who the producer is from then on.
