@@ -1,5 +1,5 @@
 //! What goes wrong during a run, one thing after the other: the broker dies and comes back with
-//! another number of shards, stands still, or connections break, drag and swallow; clients stand
+//! another number of shards, behind one address or one each, stands still, or connections break, drag and swallow; clients stand
 //! still. Counts what it did, so that a run in which nothing went wrong is no run.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub struct Nemesis<'a> {
     pub children: Children,
     pub run: &'a Run,
     pub random: Random,
-    /// Arguments of every start, but for the number of shards and the durability.
+    /// Arguments of every start, but for those that [`Nemesis::start`] chooses.
     pub arguments: Vec<String>,
     /// Clients that may be told to stand still.
     pub pausable: Vec<usize>,
@@ -59,11 +59,12 @@ pub struct Nemesis<'a> {
 }
 
 impl Nemesis<'_> {
-    /// Starts the broker, with other shards and durability than before perhaps.
+    /// Starts the broker, with other shards, addresses and durability than before perhaps.
     pub fn start(&mut self) {
         let shards = self.random.pick(&["1", "2", "2", "3"]);
         let durability = self.random.pick(&["power-loss", "power-loss", "process-crash"]);
-        let own = ["--shards", shards, "--durability", durability];
+        let advertise = self.random.pick(&["per-core", "per-core", "single"]);
+        let own = ["--shards", shards, "--durability", durability, "--advertise", advertise];
         let arguments: Vec<&str> =
             own.into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
         self.broker.set_arguments(&arguments);
