@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Shard;
-use crate::io::OpenMode;
+use crate::io::{File, OpenMode};
 use crate::limits::SPACE_CHECK_INTERVAL_MS;
 
 /// What all shards know of their one file system: whether it is full, and whether a sync of it
@@ -72,19 +72,44 @@ impl SpaceWatch {
     /// # Errors
     /// What the disk says, now or at any sync before.
     pub async fn sync(&self, shard: &Rc<Shard>) -> io::Result<()> {
-        while self.full.syncing.swap(true, Ordering::AcqRel) {
-            let next = shard.runtime.now().plus_ms(1);
-            shard.runtime.sleep_until(next).await;
-        }
-        let outcome = match self.sync_has_failed() {
-            true => Err(io::Error::other("a sync of the file system has failed before")),
-            false => shard.disk.sync_filesystem().await,
+        self.take_turn(shard).await;
+        let outcome = match self.check_synced() {
+            Ok(()) => shard.disk.sync_filesystem().await,
+            failed => failed,
         };
         if outcome.is_err() {
             self.full.sync_failed.store(true, Ordering::Release);
         }
         self.full.syncing.store(false, Ordering::Release);
         outcome
+    }
+
+    /// Syncs one file that was written without, and waits for the outcome of a sync of the file
+    /// system that is under way: one that failed was told of this file's writes too, and then the
+    /// file's own sync, though it succeeds, says nothing about them.
+    ///
+    /// # Errors
+    /// What the disk says, now or at any sync of the file system before.
+    pub async fn sync_file(&self, shard: &Rc<Shard>, file: &Rc<dyn File>) -> io::Result<()> {
+        file.sync_data().await?;
+        self.take_turn(shard).await;
+        let outcome = self.check_synced();
+        self.full.syncing.store(false, Ordering::Release);
+        outcome
+    }
+
+    async fn take_turn(&self, shard: &Rc<Shard>) {
+        while self.full.syncing.swap(true, Ordering::AcqRel) {
+            let next = shard.runtime.now().plus_ms(1);
+            shard.runtime.sleep_until(next).await;
+        }
+    }
+
+    fn check_synced(&self) -> io::Result<()> {
+        match self.sync_has_failed() {
+            true => Err(io::Error::other("a sync of the file system has failed before")),
+            false => Ok(()),
+        }
     }
 
     /// From now on a full disk is an error: a stop must not wait for space for ever.

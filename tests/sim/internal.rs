@@ -155,7 +155,8 @@ fn take_keys(
     Ok(())
 }
 
-/// An operation of the cleaner fails, now and then or always.
+/// An operation of the cleaner fails, now and then or always; or a sync of all that others write,
+/// which takes with it what the cleaner has written.
 pub fn plan_cleaner_fault(machine: &mut Machine) {
     let (operation, path) = [
         (Operation::Open, ".cleaned"),
@@ -170,7 +171,8 @@ pub fn plan_cleaner_fault(machine: &mut Machine) {
         (Operation::Read, ".log"),
         (Operation::Remove, ".deleted"),
         (Operation::WriteWhole, "cleaner-offset"),
-    ][machine.random.index(12)];
+        (Operation::SyncFilesystem, ""),
+    ][machine.random.index(13)];
     let times = [1, 3, u64::MAX][machine.random.index(3)];
     let skip = machine.random.below(20);
     let code = if machine.random.chance(1, 3) { libc::ENOSPC } else { libc::EIO };

@@ -129,6 +129,10 @@ impl Cleaner {
 /// Cleans the dirtiest partition; `false` if there is none worth it, or it came to nothing.
 async fn clean_dirtiest(shard: &Rc<Shard>) -> bool {
     shard.cleaner.metrics.last_look_ms.set(shard.runtime.wall_ms());
+    // Nothing could take the place of anything any more.
+    if shard.space.sync_has_failed() {
+        return false;
+    }
     let Some(partition) = dirtiest(shard).await else { return false };
     let outcome = clean(shard, &partition).await;
     partition.cleaning.set(false);

@@ -115,7 +115,7 @@ impl CleanedSegment {
             self.write().await?;
         }
         self.file.set_length(self.segment.placed_bytes).await?;
-        self.file.sync_data().await?;
+        shard.space.sync_file(shard, &self.file).await?;
         self.segment.note_aborted(aborted);
         self.segment.index.seal();
         shard.cleaner.metrics.written_bytes.add(self.segment.placed_bytes);
