@@ -197,7 +197,9 @@ fn members_of_a_group() {
 
 #[test]
 fn what_is_retained() {
-    check("start_with_much_retained", 50, Growth::Flat);
+    // Half of the instructions are of the simulated disk, which looks at all its names whenever one
+    // is made durable; those grow with the files there are.
+    check_both("start_with_much_retained", 50, [Growth::Double, Growth::Flat]);
 }
 
 /// Set: instructions are counted as well.
