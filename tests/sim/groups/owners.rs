@@ -159,7 +159,9 @@ impl Owners {
                     "{partition} is {owner:?}'s and {who:?}'s in generation {generation} of {group}"
                 ));
             }
-            if owner.member_id != who.member_id {
+            // An answer to one that is retired may be delivered after that to its successor.
+            let is_late = self.retired.contains(&(group.to_owned(), who.member_id.clone()));
+            if owner.member_id != who.member_id && !is_late {
                 let old = std::mem::replace(owner, who.clone());
                 self.retired.insert((group.to_owned(), old.member_id));
             }
@@ -202,4 +204,14 @@ fn two_owners_are_found() {
     assert!(owners.assigned("g", 1, &who("b"), (7, &[1])).is_err(), "a has it");
     assert!(owners.assigned("g", 1, &who("b"), (8, &[2])).is_err(), "another assignment");
     assert!(owners.assigned("g", 2, &who("b"), (8, &[1])).is_ok());
+}
+
+#[test]
+fn a_late_answer_retires_nobody() {
+    let who = |id: &str| Who { member_id: id.to_owned(), instance: Some("i".to_owned()) };
+    let mut owners = Owners::default();
+    for id in ["old", "new", "old"] {
+        assert!(owners.assigned("g", 1, &who(id), (7, &[0])).is_ok());
+    }
+    assert!(owners.is_retired("g", "old") && !owners.is_retired("g", "new"));
 }
