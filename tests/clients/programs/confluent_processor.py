@@ -24,6 +24,9 @@ class Processor:
         # When all brokers are away librdkafka 2.16 forgets them and begins anew. It then may keep
         # the connection to the group's coordinator for ever, with TxnOffsetCommit in its queue.
         common["metadata.recovery.strategy"] = "none"
+        # What it waits before it connects again is forgotten after so long only, not when it has
+        # connected: of ten seconds, two ends of the broker in three leave it away until all is done.
+        common["reconnect.backoff.max.ms"] = 1_000
         # In the new protocol the broker says when a session ends.
         of_group = GROUP_SETTINGS[settings["group.protocol"]]
         group = {key: settings[key] for key in of_group}
