@@ -34,11 +34,15 @@ pub struct GateArguments {
     /// How often everything is counted, of which the least counts [default: 3, 5 to write]
     #[arg(long)]
     runs: Option<usize>,
+    /// By how much more than its tolerance a counter may have grown: for a machine of another kind
+    /// than the one that wrote the file, or another compiler
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    slack: f64,
     /// Count these only; repeatable [default: all]
     #[arg(long = "count", value_enum, value_name = "WHAT")]
     what: Vec<What>,
     /// Write the counters down instead of comparing them
-    #[arg(long, conflicts_with_all = ["base", "base_programs"])]
+    #[arg(long, conflicts_with_all = ["base", "base_programs", "slack"])]
     write: bool,
     /// Compare with this revision, built beside the checkout, instead of with the file
     #[arg(long, value_name = "REV", conflicts_with = "base_programs")]
@@ -89,6 +93,9 @@ pub fn run(arguments: &GateArguments) -> Result<(), Fault> {
     kept.retain(|name, _| {
         arguments.what.is_empty() || runs.iter().flatten().any(|it| it.name == *name)
     });
+    for kept in kept.values_mut() {
+        kept.tolerance_percent += arguments.slack;
+    }
     let judged = baseline::judge(&kept, &runs);
     tell(arguments, &judged, begun);
     if arguments.write {
