@@ -111,9 +111,9 @@ impl Verifications {
     }
 
     /// A batch of the producer's transaction was appended. **deviation** from Kafka, where it takes
-    /// the verification away whatever its epoch: here one of a newer epoch goes on. While the marker
-    /// is on its way, a copy of what the transaction before has written may come between the next
-    /// one's question and its first batch, which would be refused with 48 for nothing.
+    /// the verification away whatever its epoch: here one of a newer epoch goes on. While the
+    /// marker is on its way, a copy of what the transaction before has written may come between the
+    /// next one's question and its first batch, which would be refused with 48 for nothing.
     pub fn batch_appended(&mut self, id: ProducerId, epoch: ProducerEpoch) {
         if self.get(id).is_some_and(|entry| entry.epoch <= epoch) {
             self.remove(id);

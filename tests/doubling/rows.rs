@@ -256,8 +256,8 @@ fn beats(world: &mut World, size: u64) {
     // nobody listens, so there is no address.
     let _ = world.ask(4, &crate::support::offsets::find_coordinator("group"));
     let mut epochs = vec![0; size as usize];
-    // In the last round everybody hears of the epoch that the last one's coming has made, as soon as
-    // there may be another target.
+    // In the last round everybody hears of the epoch that the last one's coming has made, as soon
+    // as there may be another target.
     for _ in 0..3 {
         world.sim.run_for(TARGET_INTERVAL_MS).expect("no stall");
         for (number, epoch) in epochs.iter_mut().enumerate() {

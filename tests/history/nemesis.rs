@@ -1,6 +1,7 @@
 //! What goes wrong during a run, one thing after the other: the broker dies and comes back with
-//! another number of shards, behind one address or one each, stands still, or connections break, drag and swallow; clients stand
-//! still. Counts what it did, so that a run in which nothing went wrong is no run.
+//! another number of shards, behind one address or one each, stands still, or connections break,
+//! drag and swallow; clients stand still. Counts what it did, so that a run in which nothing went
+//! wrong is no run.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

@@ -34,8 +34,8 @@ fn transactions_are_whole_or_nothing_while_their_log_is_compacted() {
     seeds::check(test, SEEDS_COMPACTED, Trouble::COMPACTION, scenario::run);
 }
 
-/// A sync of the file system fails between the cleaner's writes and its own sync of that file, which
-/// succeeds: what took a segment's place was empty after the crash.
+/// A sync of the file system fails between the cleaner's writes and its own sync of that file,
+/// which succeeds: what took a segment's place was empty after the crash.
 #[test]
 fn a_failed_sync_of_everything_takes_no_compacted_segment_with_it() {
     for seed in [580_805, 650_629] {
