@@ -101,8 +101,10 @@ pub async fn read(
         if batch.header.last_offset() >= cold.bound || !room_for(&read, batch.bytes, &cold) {
             break;
         }
-        for slice in walk.slices(shard, partition, &batch).await? {
-            walk.held.append(&mut read.slices, slice);
+        if !walk.held.append_own(&mut read.slices, batch.base, batch.position, batch.bytes) {
+            for slice in walk.slices(shard, partition, &batch).await? {
+                walk.held.append(&mut read.slices, slice);
+            }
         }
         read.bytes += batch.bytes;
         read.end = batch.header.next_offset();
@@ -369,17 +371,20 @@ impl Walk {
                 self.go_to_following(partition, base);
                 continue;
             }
-            let slices = match self.read(shard, partition, base, self.position, HEADER_BYTES).await
-            {
-                // It went, with all before it, while its file was opened.
-                Err(error) if is_gone(partition, base, &error) => {
-                    self.go_to_following(partition, base);
-                    continue;
+            let header = match self.held.all(base, self.position, HEADER_BYTES) {
+                Some(header) => BatchHeader::read(header),
+                None => {
+                    match self.read(shard, partition, base, self.position, HEADER_BYTES).await {
+                        // It went, with all before it, while its file was opened.
+                        Err(error) if is_gone(partition, base, &error) => {
+                            self.go_to_following(partition, base);
+                            continue;
+                        }
+                        slices => BatchHeader::read(&contiguous(&slices?, HEADER_BYTES)),
+                    }
                 }
-                slices => slices?,
             };
-            let header = contiguous(&slices, HEADER_BYTES);
-            let header = BatchHeader::read(&header).map_err(|fault| {
+            let header = header.map_err(|fault| {
                 bad_segment(partition, base, self.position, &format!("{fault:?}"))
             })?;
             let bytes = header.total_bytes();

@@ -38,19 +38,50 @@ impl Held {
         (from < self.bytes.len()).then(|| self.bytes.slice(from..))
     }
 
+    /// So many bytes of a segment from `position` on, if all of them are held: what a walk over
+    /// small batches finds of most, without a slice or a list of its own.
+    pub fn all(&self, base: Offset, position: u64, bytes: usize) -> Option<&[u8]> {
+        if base != self.base {
+            return None;
+        }
+        let from = usize::try_from(position.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..from.checked_add(bytes)?)
+    }
+
     /// Appends a slice, to the last one if it follows that in the memory that is held.
     pub fn append(&self, slices: &mut Vec<Bytes>, slice: Bytes) {
+        if !self.prolongs(slices.last_mut(), &slice) {
+            slices.push(slice);
+        }
+    }
+
+    /// Appends so many bytes from `position` on; `false` if not all of them are held.
+    pub fn append_own(
+        &self,
+        slices: &mut Vec<Bytes>,
+        base: Offset,
+        position: u64,
+        bytes: usize,
+    ) -> bool {
+        let Some(piece) = self.all(base, position, bytes) else { return false };
+        if !self.prolongs(slices.last_mut(), piece) {
+            slices.push(self.bytes.slice_ref(piece));
+        }
+        true
+    }
+
+    /// Prolongs the last slice by one that follows it in the memory that is held, if it does.
+    fn prolongs(&self, last: Option<&mut Bytes>, slice: &[u8]) -> bool {
         let held = self.bytes.as_ptr_range();
-        if let Some(last) = slices.last_mut()
-            && last.as_ptr_range().end == slice.as_ptr()
+        let Some(last) = last else { return false };
+        let follows = last.as_ptr_range().end == slice.as_ptr()
             && held.contains(&last.as_ptr())
-            && slice.as_ptr_range().end <= held.end
-        {
+            && slice.as_ptr_range().end <= held.end;
+        if follows {
             let from = last.as_ptr() as usize - held.start as usize;
             *last = self.bytes.slice(from..from + last.len() + slice.len());
-            return;
         }
-        slices.push(slice);
+        follows
     }
 }
 
