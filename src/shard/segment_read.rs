@@ -31,21 +31,23 @@ pub struct Held {
 impl Held {
     /// What there is of it from byte `position` of a segment on.
     fn rest(&self, base: Offset, position: u64) -> Option<Bytes> {
-        if base != self.base {
-            return None;
-        }
-        let from = usize::try_from(position.checked_sub(self.start)?).ok()?;
+        let from = self.place(base, position)?;
         (from < self.bytes.len()).then(|| self.bytes.slice(from..))
     }
 
     /// So many bytes of a segment from `position` on, if all of them are held: what a walk over
     /// small batches finds of most, without a slice or a list of its own.
     pub fn all(&self, base: Offset, position: u64, bytes: usize) -> Option<&[u8]> {
+        let from = self.place(base, position)?;
+        self.bytes.get(from..from.checked_add(bytes)?)
+    }
+
+    /// Where byte `position` of a segment would lie in it, unless it is before its start.
+    fn place(&self, base: Offset, position: u64) -> Option<usize> {
         if base != self.base {
             return None;
         }
-        let from = usize::try_from(position.checked_sub(self.start)?).ok()?;
-        self.bytes.get(from..from.checked_add(bytes)?)
+        usize::try_from(position.checked_sub(self.start)?).ok()
     }
 
     /// Appends a slice, to the last one if it follows that in the memory that is held.

@@ -143,6 +143,8 @@ impl Owners {
         who: &Who,
         (nonce, partitions): (i64, &[i32]),
     ) -> Result<(), String> {
+        // An answer to one that is retired may be delivered after that to its successor.
+        let is_late = self.is_retired(group, &who.member_id);
         let known = self.known.entry(group.to_owned()).or_default();
         known.generation = known.generation.max(generation);
         let of = self
@@ -159,8 +161,6 @@ impl Owners {
                     "{partition} is {owner:?}'s and {who:?}'s in generation {generation} of {group}"
                 ));
             }
-            // An answer to one that is retired may be delivered after that to its successor.
-            let is_late = self.retired.contains(&(group.to_owned(), who.member_id.clone()));
             if owner.member_id != who.member_id && !is_late {
                 let old = std::mem::replace(owner, who.clone());
                 self.retired.insert((group.to_owned(), old.member_id));
