@@ -109,6 +109,10 @@ pub const INFLATED_BATCH_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// Bytes to which an ordinary batch inflates: beyond it, it waits for others of its kind only.
 pub const INFLATED_ORDINARY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Part of the memory that a batch may take for inflating beyond which it waits for others of its
+/// kind, where that is known before anything is inflated: a quarter.
+pub const INFLATION_ORDINARY_PART: usize = 4;
+
 /// Bytes validated in one turn before the validator yields to other work of its shard.
 pub const VALIDATE_SLICE_BYTES: usize = 1024 * 1024;
 
@@ -215,7 +219,9 @@ pub const RECORD_ERRORS_PER_BATCH_MAX: usize = 1_000;
 pub const FRAME_READ_BYTES_MIN: usize = 64 * 1024;
 
 /// Room that the buffer of a large frame gets at a time, as a multiple of what has arrived of it.
-pub const FRAME_ROOM_FACTOR: usize = 4;
+/// Room that nothing has come into takes no memory; a buffer that was too small leaves a hole.
+/// Most frames of producers are below a mebibyte: they move once.
+pub const FRAME_ROOM_FACTOR: usize = 16;
 
 /// Most partitions, topics and the like in one request that carries no configuration: bounds what
 /// decoding may allocate (at most 112 bytes each) well below the frame limit.

@@ -1,16 +1,15 @@
 //! The four codecs of record batches: bounded inflation as a stream, and compression.
 //!
-//! Owns the codec ids and the framing around each codec: gzip members, xerial or raw snappy, one
-//! LZ4 frame, zstd frames. Inflation gives out at most the agreed number of bytes and never
-//! allocates for a length that the compressed bytes cannot hold; memory is one block (LZ4, snappy)
-//! or one window (gzip, zstd). Raw snappy has no blocks and is inflated whole, which its ratio of
-//! at most 22 bounds. Compression writes what Kafka's clients write: xerial blocks of 32 KiB, LZ4
+//! Owns the codec ids and what is read of each codec: gzip members, xerial or raw snappy, one LZ4
+//! frame, zstd frames. Inflation gives out at most the agreed number of bytes and never allocates
+//! for a length that the compressed bytes cannot hold; memory is one block (LZ4, snappy) or one
+//! window (gzip, zstd). Compression writes what Kafka's clients write: xerial blocks of 32 KiB, LZ4
 //! blocks of 64 KiB. The LZ4 library has a single level, so LZ4 levels are taken and ignored.
-//! Source: Kafka's `Compression` classes and snappy-java's `SnappyInputStream`.
+//! Source: Kafka's `Compression` classes.
 
 use std::io::{self, Read, Write};
 
-use bytes::buf::Reader;
+use bytes::buf::{Chain, Reader};
 use bytes::{Buf, Bytes};
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -19,6 +18,8 @@ use zstd::stream::zio;
 use zstd::zstd_safe::CParameter;
 
 use super::contexts::{Compressing, Inflating};
+use super::lz4::Frame;
+use super::snappy::{SnappyFault, SnappyReader, XerialWriter};
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 
 /// A codec of record batches, by its id in the attributes.
@@ -125,8 +126,9 @@ pub enum InflateFault {
         /// What the codec found.
         detail: String,
     },
-    /// A zstd window that is larger than Kafka's own decoder takes.
-    #[error("asks for a larger window than is allowed")]
+    /// A zstd window that is larger than Kafka's own decoder takes, or one, or LZ4 blocks, that
+    /// there is no memory for.
+    #[error("asks for a larger window or block than is allowed")]
     WindowTooLarge,
     /// More bytes come out than agreed.
     #[error("inflates to more than the allowed number of bytes")]
@@ -144,7 +146,7 @@ enum Source {
     Plain(Reader<Bytes>),
     Gzip(Box<MultiGzDecoder<Reader<Bytes>>>),
     Snappy(SnappyReader),
-    Lz4(Box<FrameDecoder<Reader<Bytes>>>),
+    Lz4 { decoder: Box<FrameDecoder<Reader<Chain<Bytes, Bytes>>>>, memory_bytes: usize },
     Zstd(zio::Reader<Reader<Bytes>, Inflating>),
     Ended,
 }
@@ -163,7 +165,11 @@ impl Inflater {
             Compression::None => Source::Plain(compressed.reader()),
             Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(compressed.reader()))),
             Compression::Snappy => Source::Snappy(SnappyReader::new(compressed)),
-            Compression::Lz4 => Source::Lz4(Box::new(FrameDecoder::new(compressed.reader()))),
+            Compression::Lz4 => {
+                let Frame { head, blocks, memory_bytes } = Frame::open(compressed);
+                let decoder = Box::new(FrameDecoder::new(head.chain(blocks).reader()));
+                Source::Lz4 { decoder, memory_bytes }
+            }
             Compression::Zstd => {
                 let context = Inflating::take().and_then(|mut context| {
                     context.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
@@ -189,6 +195,9 @@ impl Inflater {
                 .map_err(|error| damaged(Compression::Zstd, &error))?,
             // Two blocks are there at once, where one waits in a lane beside another.
             Source::Snappy(reader) => reader.block_bytes_max = memory_bytes / 2,
+            Source::Lz4 { memory_bytes: needed, .. } if *needed > memory_bytes => {
+                return Err(InflateFault::WindowTooLarge);
+            }
             _ => {}
         }
         Ok(self)
@@ -214,7 +223,7 @@ impl Inflater {
                     return Err(InflateFault::TooLarge);
                 }
             },
-            Source::Lz4(decoder) => decoder.read(window),
+            Source::Lz4 { decoder, .. } => decoder.read(window),
             Source::Zstd(decoder) => decoder.read(window),
             Source::Ended => Ok(0),
         };
@@ -231,6 +240,15 @@ impl Inflater {
             self.source = Source::Ended;
         }
         result
+    }
+
+    /// Memory that it will take, as far as that is known before anything is inflated.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match &self.source {
+            Source::Lz4 { memory_bytes, .. } => *memory_bytes,
+            _ => 0,
+        }
     }
 
     /// Bytes that may still come out.
@@ -385,7 +403,7 @@ impl Deflater {
     }
 }
 
-struct CappedVec {
+pub(super) struct CappedVec {
     bytes: Vec<u8>,
     limit: usize,
     total: usize,
@@ -402,151 +420,6 @@ impl Write for CappedVec {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-enum SnappyFault {
-    Damaged(String),
-    TooLarge,
-}
-
-struct SnappyReader {
-    input: Bytes,
-    block: Vec<u8>,
-    given: usize,
-    is_raw: bool,
-    block_bytes_max: usize,
-}
-
-impl SnappyReader {
-    fn new(input: Bytes) -> SnappyReader {
-        let is_raw = !input.starts_with(&XERIAL_MAGIC);
-        let block_bytes_max = usize::MAX;
-        SnappyReader { input, block: Vec::new(), given: 0, is_raw, block_bytes_max }
-    }
-
-    fn read(&mut self, buffer: &mut [u8], limit: usize) -> Result<usize, SnappyFault> {
-        while self.given >= self.block.len() {
-            if self.input.is_empty() {
-                return Ok(0);
-            }
-            if self.is_raw {
-                let whole = self.input.split_off(0);
-                self.inflate_block(&whole, limit)?;
-            } else if self.input.starts_with(&XERIAL_MAGIC) {
-                // Concatenated streams repeat the header.
-                self.skip_header()?;
-            } else {
-                let block = self.next_block()?;
-                self.inflate_block(&block, limit)?;
-            }
-        }
-        let ready = self.block.get(self.given..).unwrap_or(&[]);
-        let given = ready.len().min(buffer.len());
-        let (Some(from), Some(into)) = (ready.get(..given), buffer.get_mut(..given)) else {
-            return Ok(0);
-        };
-        into.copy_from_slice(from);
-        self.given += given;
-        Ok(given)
-    }
-
-    fn skip_header(&mut self) -> Result<(), SnappyFault> {
-        if self.input.len() < XERIAL_HEADER_BYTES {
-            return Err(SnappyFault::Damaged("cut xerial header".to_owned()));
-        }
-        let header = self.input.split_to(XERIAL_HEADER_BYTES);
-        let version = header.get(8..).and_then(|rest| rest.first_chunk::<4>());
-        match version.map(|bytes| i32::from_be_bytes(*bytes)) {
-            Some(version) if version >= XERIAL_VERSION => Ok(()),
-            version => Err(SnappyFault::Damaged(format!("xerial version {version:?}"))),
-        }
-    }
-
-    fn next_block(&mut self) -> Result<Bytes, SnappyFault> {
-        let length = self.input.first_chunk::<4>().copied();
-        let length = length.map(i32::from_be_bytes);
-        let Some(Ok(length)) = length.map(usize::try_from) else {
-            return Err(SnappyFault::Damaged(format!("block length {length:?}")));
-        };
-        self.input.advance(4);
-        if length > self.input.len() {
-            return Err(SnappyFault::Damaged("cut block".to_owned()));
-        }
-        Ok(self.input.split_to(length))
-    }
-
-    fn inflate_block(&mut self, block: &[u8], limit: usize) -> Result<(), SnappyFault> {
-        self.block.clear();
-        self.given = 0;
-        let damaged = |error: snap::Error| SnappyFault::Damaged(error.to_string());
-        let length = snap::raw::decompress_len(block).map_err(damaged)?;
-        if length > block.len().saturating_mul(SNAPPY_RATIO_MAX) {
-            return Err(SnappyFault::Damaged(format!(
-                "{} bytes cannot inflate to {length}",
-                block.len()
-            )));
-        }
-        if length > limit.min(self.block_bytes_max) {
-            return Err(SnappyFault::TooLarge);
-        }
-        self.block.resize(length, 0);
-        let written =
-            snap::raw::Decoder::new().decompress(block, &mut self.block).map_err(damaged)?;
-        self.block.truncate(written);
-        Ok(())
-    }
-}
-
-struct XerialWriter {
-    out: CappedVec,
-    pending: Vec<u8>,
-    encoder: snap::raw::Encoder,
-    block: Vec<u8>,
-}
-
-impl XerialWriter {
-    fn new(mut out: CappedVec) -> io::Result<XerialWriter> {
-        out.write_all(&XERIAL_MAGIC)?;
-        out.write_all(&XERIAL_VERSION.to_be_bytes())?;
-        out.write_all(&XERIAL_VERSION.to_be_bytes())?;
-        Ok(XerialWriter {
-            out,
-            pending: Vec::with_capacity(XERIAL_BLOCK_BYTES),
-            encoder: snap::raw::Encoder::new(),
-            block: vec![0; snap::raw::max_compress_len(XERIAL_BLOCK_BYTES)],
-        })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = XERIAL_BLOCK_BYTES.saturating_sub(self.pending.len());
-            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
-            self.pending.extend_from_slice(now);
-            rest = later;
-            if self.pending.len() >= XERIAL_BLOCK_BYTES {
-                self.flush_block()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn flush_block(&mut self) -> io::Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let length =
-            self.encoder.compress(&self.pending, &mut self.block).map_err(io::Error::other)?;
-        self.pending.clear();
-        let framed = u32::try_from(length).map_err(io::Error::other)?;
-        self.out.write_all(&framed.to_be_bytes())?;
-        self.out.write_all(self.block.get(..length).unwrap_or(&[]))
-    }
-
-    fn finish(mut self) -> io::Result<CappedVec> {
-        self.flush_block()?;
-        Ok(self.out)
     }
 }
 
@@ -576,14 +449,6 @@ fn gzip_level(level: i32) -> flate2::Compression {
 
 /// Bytes inflated at once.
 pub(super) const INFLATE_BUFFER_BYTES: usize = 64 * 1024;
-
-const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
-const XERIAL_HEADER_BYTES: usize = 16;
-const XERIAL_VERSION: i32 = 1;
-const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
-
-/// A snappy copy of three bytes gives at most 64, so this is above any real ratio.
-const SNAPPY_RATIO_MAX: usize = 22;
 
 /// The smallest window that there is.
 const ZSTD_WINDOW_LOG_MIN: u32 = 10;

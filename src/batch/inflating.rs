@@ -34,6 +34,12 @@ impl Inflating {
         Ok(Inflating { inflater, inflated: Vec::new() })
     }
 
+    /// Memory that inflating will take beside what has come out, as far as that is known.
+    #[must_use]
+    pub fn inflation_bytes(&self) -> usize {
+        self.inflater.memory_bytes()
+    }
+
     /// Goes on for about `budget_bytes`; ready with all records.
     pub fn step(&mut self, budget_bytes: usize) -> Poll<Result<Bytes, BatchFault>> {
         let until = self.inflated.len().saturating_add(budget_bytes.max(1));

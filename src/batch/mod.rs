@@ -18,10 +18,12 @@ pub mod control;
 pub mod crc;
 pub mod header;
 pub mod inflating;
+mod lz4;
 pub mod records;
 pub mod rewrite;
 mod scan;
 pub mod search;
+mod snappy;
 pub mod stream;
 pub mod validate;
 

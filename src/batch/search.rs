@@ -59,6 +59,12 @@ impl TimestampSearch {
         })
     }
 
+    /// Memory that inflating will take, as far as that is known.
+    #[must_use]
+    pub fn inflation_bytes(&self) -> usize {
+        self.inflater.memory_bytes()
+    }
+
     /// Takes no more than about so much memory for inflating.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ use crate::batch::header::{
 use crate::batch::records::{Record, RecordFault};
 use crate::batch::scan::{ScannedRecord, StreamScanner};
 use crate::ids::{LeaderEpoch, Offset};
-use crate::limits::INFLATED_BATCH_BYTES_MAX;
+use crate::limits::{INFLATED_BATCH_BYTES_MAX, INFLATION_ORDINARY_PART};
 
 pub use refusal::{Reason, Refusal};
 use tally::Tally;
@@ -200,6 +200,15 @@ impl Validator {
         Poll::Pending
     }
 
+    /// Memory that inflating will take, as far as that is known; 0 before the records are opened.
+    #[must_use]
+    pub fn inflation_bytes(&self) -> usize {
+        match &self.phase {
+            Phase::Inflate(inflation) => inflation.inflater.memory_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Whether memory is held for inflating, beside the batch itself.
     #[must_use]
     pub fn is_inflating(&self) -> bool {
@@ -219,6 +228,10 @@ impl Validator {
                     return Err(Reason::CrcMismatch { stored: self.header.crc, computed: crc });
                 }
                 self.phase = self.open_records()?;
+                // Whoever steps this is to know what it will take before it takes much.
+                if self.inflation_bytes() > self.inflation_bytes_max / INFLATION_ORDINARY_PART {
+                    *budget = 0;
+                }
                 Ok(false)
             }
             Phase::Walk(at) => {

@@ -81,8 +81,8 @@ limits! {
     InflatedBatchBytes = "inflated_batch_bytes" by ["INFLATED_BATCH_BYTES_MAX"];
     /// A batch was refused: a record has too many headers.
     HeadersPerRecord = "headers_per_record" by ["HEADERS_PER_RECORD_MAX"];
-    /// A batch was refused: its zstd window is too large.
-    ZstdWindow = "zstd_window" by ["ZSTD_WINDOW_LOG_MAX"];
+    /// A batch was refused: its zstd window, or its LZ4 blocks, are too large.
+    InflationWindow = "inflation_window" by ["ZSTD_WINDOW_LOG_MAX"];
     /// An answer names fewer bad records than there are.
     RecordErrorsPerBatch = "record_errors_per_batch" by ["RECORD_ERRORS_PER_BATCH_MAX"];
     /// A fetch was answered at once: too many wait for its partition.

@@ -6,7 +6,8 @@
 //! lane, and begins anew: in each lane one works at a time. What inflates to an ordinary size never
 //! waits for what does not, because that has a lane of its own. Invariant: the two together stay
 //! within the shard's memory for inflating: a window or block is bounded by most of it, and only as
-//! much of a window is there as has been filled, which in the ordinary lane is little.
+//! much of a window is there as has been filled, which in the ordinary lane is little. What is
+//! known to take much (LZ4 says so at its start) takes nothing before it has the lane of its kind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use super::Shard;
 use super::event::Slot;
 use crate::batch::search::{Found, TimestampSearch};
 use crate::batch::{BatchFault, Inflating, Refusal, ValidBatch, Validator};
-use crate::limits::{INFLATED_ORDINARY_BYTES_MAX, VALIDATE_SLICE_BYTES};
+use crate::limits::{INFLATED_ORDINARY_BYTES_MAX, INFLATION_ORDINARY_PART, VALIDATE_SLICE_BYTES};
 
 /// Something that goes through records step by step.
 pub trait RecordWork {
@@ -31,6 +32,9 @@ pub trait RecordWork {
 
     /// Whether memory is held for inflating.
     fn is_inflating(&self) -> bool;
+
+    /// Memory that inflating will take, as far as that is known.
+    fn inflation_bytes(&self) -> usize;
 }
 
 impl RecordWork for Validator {
@@ -42,6 +46,10 @@ impl RecordWork for Validator {
 
     fn is_inflating(&self) -> bool {
         Validator::is_inflating(self)
+    }
+
+    fn inflation_bytes(&self) -> usize {
+        Validator::inflation_bytes(self)
     }
 }
 
@@ -55,6 +63,10 @@ impl RecordWork for TimestampSearch {
     fn is_inflating(&self) -> bool {
         true
     }
+
+    fn inflation_bytes(&self) -> usize {
+        TimestampSearch::inflation_bytes(self)
+    }
 }
 
 impl RecordWork for Inflating {
@@ -66,6 +78,10 @@ impl RecordWork for Inflating {
 
     fn is_inflating(&self) -> bool {
         true
+    }
+
+    fn inflation_bytes(&self) -> usize {
+        Inflating::inflation_bytes(self)
     }
 }
 
@@ -87,6 +103,11 @@ impl Lanes {
     #[must_use]
     pub fn batch_bytes_max(&self) -> usize {
         self.memory_bytes / 5 * 4
+    }
+
+    /// Memory that an ordinary batch may be known to take before it is inflated.
+    fn ordinary_memory_max(&self) -> usize {
+        self.batch_bytes_max() / INFLATION_ORDINARY_PART
     }
 
     /// Bytes to which an ordinary batch inflates.
@@ -133,19 +154,23 @@ impl Shard {
     /// Does what `start` begins, in turns, without letting it hold memory beside others.
     pub async fn through_records<W: RecordWork>(&self, start: impl Fn() -> W) -> W::Output {
         let mut work = start();
-        loop {
+        let is_large = loop {
+            if work.inflation_bytes() > self.lanes.ordinary_memory_max() {
+                break true;
+            }
             match work.step(VALIDATE_SLICE_BYTES) {
                 Poll::Ready(output) => return output,
-                Poll::Pending if work.is_inflating() => break,
+                Poll::Pending if work.is_inflating() => break false,
                 Poll::Pending => self.runtime.yield_now().await,
             }
-        }
+        };
         drop(work);
-        let ordinary = self.lanes.ordinary.turn().await;
-        if let Some(output) = self.in_lane(start(), self.lanes.ordinary_bytes_max()).await {
-            return output;
+        if !is_large {
+            let _ordinary = self.lanes.ordinary.turn().await;
+            if let Some(output) = self.in_lane(start(), self.lanes.ordinary_bytes_max()).await {
+                return output;
+            }
         }
-        drop(ordinary);
         let _large = self.lanes.large.turn().await;
         let output = self.in_lane(start(), usize::MAX).await;
         output.expect("invariant: inflating ends before so many bytes")

@@ -195,7 +195,7 @@ mod tests {
             input.resize(input.len() + count, 7);
         }
         let small = FRAME_READ_BYTES_MIN;
-        assert_eq!(capacities, [small, 4 * small, 16 * small, whole + PREFIX_BYTES]);
+        assert_eq!(capacities, [small, FRAME_ROOM_FACTOR * small, whole + PREFIX_BYTES]);
         let mut splitter = splitter;
         assert_eq!(splitter.next(&mut input).expect("valid").expect("whole").len(), whole);
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kafka_protocol::messages::ProduceResponse;
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
 use crate::stage::Stage;
 use crate::support::batch::{Batch, CODEC_MASK};
@@ -50,9 +51,12 @@ pub fn zstd_with_window(megabytes: usize, window_log: u32) -> Vec<u8> {
 }
 
 pub fn lz4(megabytes: usize) -> Vec<u8> {
-    let mut info = lz4_flex::frame::FrameInfo::new();
-    info.block_size = lz4_flex::frame::BlockSize::Max4MB;
-    let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
+    lz4_blocks(BlockMode::Independent, megabytes)
+}
+
+fn lz4_blocks(mode: BlockMode, megabytes: usize) -> Vec<u8> {
+    let info = FrameInfo::new().block_size(BlockSize::Max4MB).block_mode(mode);
+    let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
     record_of_zeros(megabytes, &mut encoder);
     encoder.finish().expect("memory")
 }
@@ -125,6 +129,22 @@ fn an_lz4_bomb_costs_its_own_connection_only() {
 }
 
 #[test]
+fn lz4_blocks_beyond_the_memory_are_refused() {
+    let mut stage = Stage::start(&[]);
+    let topic = stage.topic("blocks");
+    let mut client = stage.broker.connect();
+    // Linked blocks of 4 MiB take twice that, and a window.
+    let linked = |megabytes| bomb(3, lz4_blocks(BlockMode::Linked, megabytes), 1);
+    assert_eq!(send(&mut client, &topic, &linked(0)).0, 0, "its block is small");
+    assert_eq!(send(&mut client, &topic, &linked(8)).0, 87);
+    let independent = bomb(3, lz4(8), 1);
+    assert_eq!(send(&mut client, &topic, &independent).0, 0);
+    assert_eq!(stage.reached("inflation_window"), 1);
+    stage.witness_is_served();
+    stage.memory_is_kept(1);
+}
+
+#[test]
 fn a_snappy_bomb_costs_its_own_connection_only() {
     assert_eq!(explode(2, snappy(3), 2, 40), [87; 40], "a record is missing");
 }
@@ -139,7 +159,7 @@ fn a_zstd_window_beyond_the_largest_is_refused() {
         let outcome = send(&mut client, &topic, &batch);
         assert_eq!(outcome.0, expected, "{outcome:?}");
     }
-    assert_eq!(stage.reached("zstd_window"), 3);
+    assert_eq!(stage.reached("inflation_window"), 3);
     // A raw snappy block is inflated whole: half of what a window may take is all it gets.
     for (megabytes, expected) in [(3, 0), (4, 87)] {
         let outcome = send(&mut client, &topic, &bomb(2, snappy(megabytes), 1));

@@ -221,7 +221,7 @@ fn batches_and_their_records() {
 
     let window = bomb(4, zstd_with_window(1, ZSTD_WINDOW_LOG_MAX + 1), 1);
     assert_eq!(code(&produced(&mut client, &topic, window)), 87);
-    assert_eq!(stage.reached("zstd_window"), 1);
+    assert_eq!(stage.reached("inflation_window"), 1);
 
     let megabytes = INFLATED_BATCH_BYTES_MAX >> 20;
     let inflated = bomb(4, zstd_with_window(megabytes, 20), 1);

@@ -45,7 +45,7 @@ impl Refusal {
         match &self.reason {
             Reason::TooLarge { .. } => Some(Limit::MessageBytes),
             Reason::Inflate(InflateFault::TooLarge) => Some(Limit::InflatedBatchBytes),
-            Reason::Inflate(InflateFault::WindowTooLarge) => Some(Limit::ZstdWindow),
+            Reason::Inflate(InflateFault::WindowTooLarge) => Some(Limit::InflationWindow),
             Reason::Record(RecordFault::HeaderCount(count)) if *count > HEADERS_PER_RECORD_MAX => {
                 Some(Limit::HeadersPerRecord)
             }

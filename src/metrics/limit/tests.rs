@@ -14,6 +14,7 @@ const NOT_REACHED: &[(&str, &str)] = &[
     ("JOURNAL_SEAL_IDLE_MS", "a time"),
     ("MEMORY_LOOK_MS", "a time"),
     ("INFLATED_ORDINARY_BYTES_MAX", "where another lane begins"),
+    ("INFLATION_ORDINARY_PART", "where another lane begins"),
     ("MEMORY_HURRY_BYTES", "where a request is answered early"),
     ("FETCH_BYTES_GRANTED_MIN", "what is granted in any case"),
     ("FRAME_BYTES_COPIED_MAX", "where copying ends"),
