@@ -1,6 +1,6 @@
 //! The machine's floors: what no broker can be faster than.
 //!
-//! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, TCP
+//! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, large ones, TCP
 //! echoes between two cores, a memory copy, sequential direct reads. Each is taken in the same
 //! minute as the load, on the cores that broker and load have.
 
@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ringlog::doctor::probe;
@@ -78,11 +78,25 @@ impl Floors {
     }
 }
 
+/// The floors that take seconds: large durable writes, and the least durable server there can be.
+pub fn under_load(data_dir: &Path, core: usize) -> Result<Figures, Fault> {
+    let bytes_per_second = durable_bytes_per_second(data_dir)?;
+    let times = paced(data_dir, [broker_core(data_dir), core])?;
+    let us = |quantile| number(times.value_at_quantile(quantile) as f64 / 1e3);
+    Ok(figures([
+        (DSYNC_MEGABYTES_PER_SECOND, number(bytes_per_second / 1e6)),
+        ("floor_paced_p50_us", us(0.5)),
+        ("floor_paced_p99_us", us(0.99)),
+        ("floor_paced_p999_us", us(0.999)),
+    ]))
+}
+
 /// Prints the floors.
 pub fn run(data_dir: &Path, json: bool) -> Result<(), Fault> {
     let core = cores_near(data_dir).last().copied().unwrap_or(0);
     let mut report = Report::new("calibrate");
     report.add_all(Floors::take(data_dir, core)?.figures());
+    report.add_all(under_load(data_dir, core)?);
     for (server, waiting) in [("asleep", Waiting::Asleep), ("polling", Waiting::Polling)] {
         for (client, asking) in
             [("blocking", Asking::Blocking), ("polling", Asking::Polling), ("own", Asking::Own)]
@@ -151,6 +165,28 @@ fn durable_writes(data_dir: &Path, core: usize) -> Result<(Histogram<u64>, f64),
     Ok(taken.map_err(|_| "the durable writes failed")??)
 }
 
+/// What the device takes of large durable writes, as a journal under full load does them.
+fn durable_bytes_per_second(data_dir: &Path) -> Result<f64, Fault> {
+    let path = data_dir.join(format!(".ringlog-large-writes-{}", std::process::id()));
+    let measured = large_writes(&path);
+    std::fs::remove_file(&path)?;
+    Ok(measured?)
+}
+
+fn large_writes(path: &Path) -> std::io::Result<f64> {
+    let flags = libc::O_DIRECT | libc::O_DSYNC;
+    let file = OpenOptions::new().write(true).create(true).custom_flags(flags).open(path)?;
+    let block = AlignedBuffer::zeroed(LARGE_WRITE_BYTES);
+    let write_all = || -> std::io::Result<()> {
+        (0..LARGE_WRITES).try_for_each(|n| file.write_all_at(&block, n * LARGE_WRITE_BYTES as u64))
+    };
+    // The first time the file grows, and that is not what is asked.
+    write_all()?;
+    let begun = Instant::now();
+    write_all()?;
+    Ok((LARGE_WRITES * LARGE_WRITE_BYTES as u64) as f64 / begun.elapsed().as_secs_f64())
+}
+
 /// Nanoseconds of each round trip, and CPU-microseconds of its server for one.
 struct Echoed {
     times: Histogram<u64>,
@@ -188,6 +224,59 @@ fn echo([server, client]: [usize; 2], waiting: Waiting, asking: Asking) -> Resul
     let times = client.join().map_err(|_| "the echo client failed")??;
     let server_cpu_us = server.join().map_err(|_| "the echo server failed")??;
     Ok(Echoed { times, server_cpu_us })
+}
+
+/// What the least durable server there can be answers in at a steady rate: it sleeps until a message
+/// comes, overwrites 4 KiB durably, answers. From the intended time, as the load counts.
+fn paced(data_dir: &Path, [server, client]: [usize; 2]) -> Result<Histogram<u64>, Fault> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let path = data_dir.join(format!(".ringlog-paced-{}", std::process::id()));
+    let flags = libc::O_DIRECT | libc::O_DSYNC;
+    let file = OpenOptions::new().write(true).create(true).custom_flags(flags).open(&path)?;
+    let times = std::thread::scope(|scope| {
+        scope.spawn(|| serve_durably(&listener, &file, server));
+        let asking = scope.spawn(move || -> Result<Histogram<u64>, Fault> {
+            core_affinity::set_for_current(core_affinity::CoreId { id: client });
+            ask_at_a_rate(TcpStream::connect(address)?)
+        });
+        asking.join().map_err(|_| "the client of the paced server failed")?
+    });
+    std::fs::remove_file(&path)?;
+    times
+}
+
+/// Until its peer is gone.
+fn serve_durably(listener: &TcpListener, file: &File, core: usize) -> std::io::Result<()> {
+    core_affinity::set_for_current(core_affinity::CoreId { id: core });
+    let (mut peer, _) = listener.accept()?;
+    peer.set_nodelay(true)?;
+    let block = AlignedBuffer::zeroed(PACED_BLOCK_BYTES);
+    let places = (0..PACED_BLOCKS).map(|block| block * PACED_BLOCK_BYTES as u64);
+    // Once before it counts: later writes make the file no longer.
+    places.clone().try_for_each(|place| file.write_all_at(&block, place))?;
+    let mut message = [0u8; MESSAGE_BYTES];
+    for place in places.cycle() {
+        read_all(&mut peer, &mut message)?;
+        file.write_all_at(&block, place)?;
+        peer.write_all(&message)?;
+    }
+    Ok(())
+}
+
+fn ask_at_a_rate(mut stream: TcpStream) -> Result<Histogram<u64>, Fault> {
+    stream.set_nodelay(true)?;
+    let mut times = Histogram::new(3)?;
+    let mut message = [1u8; MESSAGE_BYTES];
+    let begun = Instant::now();
+    for number in 0..PACED_SECONDS * PACED_RATE {
+        let intended = begun + Duration::from_secs(1) * number / PACED_RATE;
+        std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+        stream.write_all(&message)?;
+        read_all(&mut stream, &mut message)?;
+        times.record(intended.elapsed().as_nanos() as u64)?;
+    }
+    Ok(times)
 }
 
 fn echo_plain(mut stream: TcpStream) -> Result<Histogram<u64>, Fault> {
@@ -257,6 +346,15 @@ fn memory_copy() -> f64 {
     (4 * COPY_BYTES) as f64 / begun.elapsed().as_secs_f64() / 1e9
 }
 
+/// Name of that figure in reports.
+pub const DSYNC_MEGABYTES_PER_SECOND: &str = "floor_dsync_megabytes_per_second";
+
+const LARGE_WRITE_BYTES: usize = 1024 * 1024;
+const LARGE_WRITES: u64 = 256;
+const PACED_RATE: u32 = 1_000;
+const PACED_SECONDS: u32 = 4;
+const PACED_BLOCK_BYTES: usize = 4096;
+const PACED_BLOCKS: u64 = 64;
 const PROBES: usize = 2_000;
 const MESSAGE_BYTES: usize = 64;
 const READ_BYTES: usize = 1024 * 1024;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Args;
 use rustix::process::Signal;
 
-use super::calibrate::{Floors, broker_core};
+use super::calibrate::{Floors, broker_core, under_load};
 use super::client::Fault;
 use super::comparison::{self, Comparison, Taken};
 use super::kafka::{self, Jars, Kafka};
@@ -107,7 +107,9 @@ pub fn run(arguments: &CompareArguments) -> Result<(), Fault> {
         }
         return Ok(());
     }
-    let floors = Floors::take(&arguments.own.data_dir, arguments.own.core())?;
+    let (data_dir, core) = (&arguments.own.data_dir, arguments.own.core());
+    let mut floors = Floors::take(data_dir, core)?.figures();
+    floors.extend(under_load(data_dir, core)?);
     let jars = match arguments.without_kafka {
         true => None,
         false => Some(Jars::in_directory(&arguments.kafka.clone().map_or_else(cache, Ok)?)?),

@@ -8,14 +8,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::calibrate::Floors;
 use super::chart;
 use super::client::Fault;
 use super::goals;
 use super::kinds::Sample;
 use super::measure::median;
 use super::plan::Plan;
-use super::report::number;
+use super::report::{Figures, number};
 use super::scenario::{Contestant, Scenario};
 
 /// All runs of one scenario.
@@ -113,7 +112,7 @@ impl Comparison {
 
 /// Everything that is known so far.
 pub fn report(
-    floors: &Floors,
+    floors: &Figures,
     plan: &Plan,
     done: &[Comparison],
     left_out: &[(String, String)],
@@ -129,7 +128,7 @@ pub fn report(
              Median, lowest and highest; a ratio is of one round, and below one is less.",
             plan.rounds, plan.seconds, plan.warm_up_seconds, plan.first_warm_up_seconds
         ),
-        "floors": floors.figures().into_iter().collect::<Map<_, _>>(),
+        "floors": floors.iter().cloned().collect::<Map<_, _>>(),
         "brokers": brokers.collect::<Map<_, Value>>(),
         "scenarios": done.iter().map(Comparison::told).collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),

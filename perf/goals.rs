@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::calibrate::DSYNC_MEGABYTES_PER_SECOND;
 use super::client::Fault;
 use super::comparison::{self, each, text};
 use super::scenario::Contestant;
@@ -67,7 +68,7 @@ impl Goal {
             "bound": format!("{sign} {bound} {unit}"),
             "measured": measured,
             "met": met,
-            "limit": scenario.filter(|_| met == Some(false)).and_then(client_limit),
+            "limit": scenario.filter(|_| met == Some(false)).and_then(|one| limit(one, report)),
         })
     }
 
@@ -88,12 +89,18 @@ impl Goal {
     }
 }
 
-/// Says so where the load's core is what is full.
-fn client_limit(scenario: &Value) -> Option<String> {
+/// Says so where it is not the broker that is full, but the load's core or the device.
+fn limit(scenario: &Value, report: &Value) -> Option<String> {
     let mut brokers = each(&scenario["brokers"]).iter();
     let ours = brokers.find(|broker| text(&broker["name"]) == Contestant::PowerLoss.name())?;
-    let cores = ours["figures"]["client_cores"][0].as_f64()?;
-    (cores >= FULL_CORE).then(|| format!("the load takes {cores:.2} of its core"))
+    let median = |figure: &str| ours["figures"][figure][0].as_f64();
+    if let Some(cores) = median("client_cores").filter(|cores| *cores >= FULL) {
+        return Some(format!("the load takes {cores:.2} of its core"));
+    }
+    let (written, floor) =
+        (median(WRITTEN)?, report["floors"][DSYNC_MEGABYTES_PER_SECOND].as_f64()?);
+    (written >= FULL * floor)
+        .then(|| format!("the device takes {written:.0} MB/s, large writes alone {floor:.0}"))
 }
 
 fn unit(figure: &str) -> &'static str {
@@ -194,8 +201,10 @@ fn replaced(readme: &str, part: &str) -> Result<String, Fault> {
 pub const CHARTED: &str = "steady-1k";
 const BEGIN: &str = "<!-- goals: `ringlog-perf report --readme` writes from here -->";
 const END: &str = "<!-- goals: to here -->";
-/// The load, by which a rate is bounded, has no more.
-const FULL_CORE: f64 = 0.9;
+/// Share of a core, or of what the device takes, beyond which there is no more to be had.
+const FULL: f64 = 0.9;
+/// What the broker caused to be written.
+const WRITTEN: &str = "written_megabytes_per_second";
 
 const fn goal(
     what: &'static str,
@@ -373,6 +382,22 @@ mod tests {
         has("Ringlog, power-loss / Kafka, fsync per append", "<= 0.5 x | not measured | -");
         has("Ringlog, power-loss", "<= 1000 ms | 1001 (900..1200) | no");
         assert!(text.contains("\n1 of 32 goals are met, 2 are not.\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_full_is_named_where_a_goal_is_missed() {
+        let limit_of = |client_cores: f64, written: f64| {
+            let mut report = report();
+            report["floors"] = json!({ DSYNC_MEGABYTES_PER_SECOND: 1000.0 });
+            let figures = json!({ "client_cores": [client_cores], WRITTEN: [written] });
+            let ours = json!({ "name": "Ringlog, power-loss", "figures": figures });
+            report["scenarios"][0]["brokers"] = json!([ours]);
+            limit(&report["scenarios"][0], &report)
+        };
+        assert_eq!(limit_of(0.89, 899.0), None);
+        assert_eq!(limit_of(0.95, 990.0).as_deref(), Some("the load takes 0.95 of its core"));
+        let device = "the device takes 901 MB/s, large writes alone 1000";
+        assert_eq!(limit_of(0.3, 901.0).as_deref(), Some(device));
     }
 
     #[test]

@@ -442,6 +442,7 @@ fn sample(outcome: Outcome) -> Sample {
         ("cpu_seconds_per_gb", outcome.cpu_seconds_per_gb()),
         ("cpu_seconds_per_million_requests", outcome.cpu_seconds_per_million()),
         ("client_cores", outcome.client_cpu_seconds / outcome.seconds),
+        ("written_megabytes_per_second", outcome.used.written_bytes as f64 / outcome.seconds / 1e6),
         ("resident_mib", outcome.used.resident_bytes as f64 / MIB),
     ]);
     let (stages, series) = (outcome.stages, outcome.series);

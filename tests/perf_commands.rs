@@ -59,6 +59,13 @@ const FLOORS: &[&str] = &[
     "floor_echo_spinning_p50_us",
 ];
 
+const LOADED_FLOORS: &[&str] = &[
+    "floor_dsync_megabytes_per_second",
+    "floor_paced_p50_us",
+    "floor_paced_p99_us",
+    "floor_paced_p999_us",
+];
+
 const LOAD: &[&str] = &[
     "requests_per_second",
     "megabytes_per_second",
@@ -77,7 +84,8 @@ fn calibrate_tells_the_floors() {
     let floors =
         parse(&output(&["calibrate", "--json", "--data-dir", env!("CARGO_TARGET_TMPDIR")]));
     assert!(numbers(&floors, FLOORS).iter().all(|us| *us > 0.0), "{floors}");
-    numbers(&floors, &["memory_copy_gb_per_s", "echo_server_asleep_client_own_p50_us"]);
+    let more = ["memory_copy_gb_per_s", "echo_server_asleep_client_own_p50_us"];
+    numbers(&floors, &[&more[..], LOADED_FLOORS].concat());
 }
 
 #[test]
@@ -342,6 +350,7 @@ fn a_quick_comparison_runs_every_kind_of_scenario() {
     output(&words);
     let report = std::fs::read_to_string(directory.path().join("compare.json")).expect("a report");
     let report = parse(&report);
+    numbers(&report["floors"], LOADED_FLOORS);
     let left_out = report["left_out"].as_array().expect("a list");
     assert_eq!(left_out.len(), 1, "{left_out:?}");
     assert_eq!(left_out[0]["name"], "java-latency", "Kafka's programs come with Kafka");

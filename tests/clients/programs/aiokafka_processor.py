@@ -7,6 +7,7 @@ the transactional id fences it. A rebalance waits until the transaction at hand 
 """
 
 import asyncio
+import os
 import sys
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
@@ -113,12 +114,19 @@ async def main(bootstrap, name, source, target, *settings):
         await Processor(bootstrap, name, source, target, settings).run()
     except ProducerFenced as error:
         say("fenced", code=repr(error))
-        return 3
+        crash(3)
     except KafkaError as error:
         print(repr(error), file=sys.stderr)
-        return 1
-    return 0
+        crash(1)
+
+
+def crash(code):
+    """Ends at once. The loop would first cancel the client's tasks all together: that of a group
+    which is joining it again may then wait for an answer that nobody reads any more, and not end.
+    """
+    sys.stderr.flush()
+    os._exit(code)
 
 
 listen()
-sys.exit(asyncio.run(main(*sys.argv[1:])))
+asyncio.run(main(*sys.argv[1:]))

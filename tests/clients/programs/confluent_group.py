@@ -21,7 +21,8 @@ class Member:
     def __init__(self, *words):
         bootstrap, self.topic, name, settings = arguments(words)
         options = {"bootstrap.servers": bootstrap, "client.id": name}
-        options.update({"auto.offset.reset": "earliest", "enable.auto.commit": False}, **settings)
+        options.update({"auto.offset.reset": "earliest", "enable.auto.commit": False})
+        options.update(SOON, **settings)
         self.life = Life(name)
         self.consumer = Consumer(options)
         self.incremental = options.get("partition.assignment.strategy") == "cooperative-sticky"
@@ -89,7 +90,7 @@ class Member:
 def produce(bootstrap, topic, rate):
     """Records at a rate, to the partitions in turn; a line for each as it is acknowledged."""
     options = {"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True}
-    producer = Producer(options)
+    producer = Producer({**options, **SOON})
     partitions = len(producer.list_topics(topic, timeout=30).topics[topic].partitions)
 
     def acknowledged(error, message):
@@ -108,9 +109,8 @@ def produce(bootstrap, topic, rate):
 
 def observe(bootstrap, topic, *groups):
     """What the coordinators say is committed, again and again; once more after SIGTERM."""
-    consumers = {
-        group: Consumer({"bootstrap.servers": bootstrap, "group.id": group}) for group in groups
-    }
+    options = {"bootstrap.servers": bootstrap, **SOON}
+    consumers = {group: Consumer({**options, "group.id": group}) for group in groups}
     places = next(iter(consumers.values())).list_topics(topic, timeout=30).topics[topic].partitions
     last = False
     while not last:
@@ -146,6 +146,9 @@ def main():
         {"produce": produce, "observe": observe}[word](*rest)
 
 
+# A broker is away for longer than a session if this client tries again after 10 s only, which is what
+# it comes to while a JVM starts.
+SOON = {"reconnect.backoff.max.ms": 500}
 PASSING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}
 PASSING |= {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 PASSING |= {KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD}
