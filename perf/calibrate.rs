@@ -1,8 +1,8 @@
 //! The machine's floors: what no broker can be faster than.
 //!
-//! Owns the probes that a report names beside its own figures: a durable 4 KiB overwrite, large ones, TCP
-//! echoes between two cores, a memory copy, sequential direct reads. Each is taken in the same
-//! minute as the load, on the cores that broker and load have.
+//! Owns the probes that a report names beside its own figures: durable overwrites, small and large,
+//! TCP echoes between two cores, the least durable server, a memory copy, sequential direct reads.
+//! Each is taken in the same minute as the load, on the cores that broker and load have.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -226,8 +226,8 @@ fn echo([server, client]: [usize; 2], waiting: Waiting, asking: Asking) -> Resul
     Ok(Echoed { times, server_cpu_us })
 }
 
-/// What the least durable server there can be answers in at a steady rate: it sleeps until a message
-/// comes, overwrites 4 KiB durably, answers. From the intended time, as the load counts.
+/// What the least durable server there can be answers in at a steady rate: it sleeps until a
+/// message comes, overwrites 4 KiB durably, answers. From the intended time, as the load counts.
 fn paced(data_dir: &Path, [server, client]: [usize; 2]) -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -69,6 +69,45 @@ impl AlignedBuffer {
         self.length += bytes.len();
     }
 
+    /// Appends bytes that nobody reads again but the device. Many at once go past the cache, which
+    /// keeps what is in use, and what they overwrite is not fetched first. Panics as
+    /// `extend_from_slice`.
+    pub fn stream_from_slice(&mut self, bytes: &[u8]) {
+        if bytes.len() < STREAMED_BYTES_MIN {
+            return self.extend_from_slice(bytes);
+        }
+        let head = self.length.next_multiple_of(LANE_BYTES) - self.length;
+        let (head, rest) = bytes.split_at(head);
+        let (lanes, tail) = rest.as_chunks::<LANE_BYTES>();
+        self.extend_from_slice(head);
+        self.stream_lanes(lanes);
+        self.extend_from_slice(tail);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn stream_lanes(&mut self, lanes: &[[u8; LANE_BYTES]]) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        let (bytes, space) = (lanes.as_flattened().len(), self.room());
+        assert!(bytes <= space, "{bytes} bytes into {space}");
+        assert!(self.length.is_multiple_of(LANE_BYTES), "{} bytes are there", self.length);
+        // SAFETY: so much space is there behind `length`, aligned to a lane as the memory is to
+        // more, and `&mut self` excludes that `lanes` are in it. The fence puts the stores before
+        // whatever hands the buffer on.
+        unsafe {
+            let to = self.memory.as_ptr().add(self.length).cast::<__m128i>();
+            for (place, lane) in lanes.iter().enumerate() {
+                _mm_stream_si128(to.add(place), _mm_loadu_si128(lane.as_ptr().cast()));
+            }
+            _mm_sfence();
+        }
+        self.length += bytes;
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn stream_lanes(&mut self, lanes: &[[u8; LANE_BYTES]]) {
+        self.extend_from_slice(lanes.as_flattened());
+    }
+
     /// Appends zeroes up to the next multiple of [`BLOCK_ALIGN`].
     pub fn pad(&mut self) {
         let padding = self.length.next_multiple_of(BLOCK_ALIGN) - self.length;
@@ -167,6 +206,12 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
+/// What one store past the cache takes.
+const LANE_BYTES: usize = 16;
+
+/// Below this there are too many lines of the cache of which only a part is written past it.
+const STREAMED_BYTES_MIN: usize = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,5 +249,18 @@ mod tests {
         assert_eq!(buffer.len(), 2 * BLOCK_ALIGN);
         assert_eq!((&buffer[..4], buffer[4], buffer[4099]), (&b"some"[..], 7, 7));
         assert!(buffer[4100..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_goes_past_the_cache_is_there() {
+        let source: Vec<u8> = (0..3 * STREAMED_BYTES_MIN).map(|n| (n % 251) as u8).collect();
+        for skipped in [0, 1, 15, 16, 17] {
+            for count in [0, 15, STREAMED_BYTES_MIN - 1, STREAMED_BYTES_MIN, source.len() - 17] {
+                let mut buffer = AlignedBuffer::with_capacity(4 * BLOCK_ALIGN);
+                buffer.extend_from_slice(&source[..skipped]);
+                buffer.stream_from_slice(&source[skipped..skipped + count]);
+                assert_eq!(*buffer, source[..skipped + count], "{count} bytes after {skipped}");
+            }
+        }
     }
 }

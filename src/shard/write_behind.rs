@@ -507,7 +507,7 @@ impl SliceCursor<'_> {
         while length > 0 {
             let rest = &self.slices[self.slice][self.at..];
             let count = rest.len().min(length);
-            out.extend_from_slice(&rest[..count]);
+            out.stream_from_slice(&rest[..count]);
             length -= count;
             self.at += count;
             if self.at == self.slices[self.slice].len() {
