@@ -17,7 +17,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use counting::allocations_of_this_thread;
 use futures_lite::future::poll_once;
-use ringlog::batch::{BatchBuilder, CompressionTarget, TimestampType, ValidateRules, validate};
+use ringlog::batch::{BatchBuilder, CompressionTarget, ValidateRules, validate};
 use ringlog::ids::{PartitionIndex, ProducerEpoch, ProducerId, TopicPartition};
 use ringlog::io::executor::{GlommioRuntime, run_here};
 use ringlog::io::file::RingDisk;
@@ -109,7 +109,7 @@ async fn appends(shard: &Rc<Shard>, partition: TopicPartition, batches: &[Bytes]
         let bytes = bytes.clone();
         let before = allocations_of_this_thread();
         let begun = Instant::now();
-        let valid = validate(Some(bytes), &RULES, NOW_MS).expect("a good batch");
+        let valid = validate(Some(bytes), &ValidateRules::DEFAULT, NOW_MS).expect("a good batch");
         let validated = begun.elapsed();
         let in_validate = allocations_of_this_thread() - before;
         assert_eq!(in_validate, 0, "validation has allocated");
@@ -138,17 +138,6 @@ async fn appends(shard: &Rc<Shard>, partition: TopicPartition, batches: &[Bytes]
         each(all as f64)
     );
 }
-
-const RULES: ValidateRules = ValidateRules {
-    produce_version: 9,
-    timestamp_type: TimestampType::CreateTime,
-    before_max_ms: i64::MAX,
-    after_max_ms: i64::MAX,
-    compression: CompressionTarget::Producer,
-    max_message_bytes: 1_048_588,
-    segment_bytes: 1 << 30,
-    keys_required: false,
-};
 
 /// Records, bytes of a value, name.
 const SHAPES: [(usize, usize, &str); 3] =

@@ -95,16 +95,7 @@ fn measure(name: &str, records: usize, batch: &Bytes, rules: &ValidateRules) {
     );
 }
 
-const RULES: ValidateRules = ValidateRules {
-    produce_version: 9,
-    timestamp_type: TimestampType::CreateTime,
-    before_max_ms: i64::MAX,
-    after_max_ms: 3_600_000,
-    compression: CompressionTarget::Producer,
-    max_message_bytes: 1_048_588,
-    segment_bytes: 1 << 30,
-    keys_required: false,
-};
+const RULES: ValidateRules = ValidateRules::DEFAULT;
 
 /// Records, bytes of a value, name.
 const SHAPES: [(usize, usize, &str); 4] = [

@@ -93,7 +93,7 @@ pub fn under_load(data_dir: &Path, core: usize) -> Result<Figures, Fault> {
 
 /// Prints the floors.
 pub fn run(data_dir: &Path, json: bool) -> Result<(), Fault> {
-    let core = cores_near(data_dir).last().copied().unwrap_or(0);
+    let core = load_core(data_dir);
     let mut report = Report::new("calibrate");
     report.add_all(Floors::take(data_dir, core)?.figures());
     report.add_all(under_load(data_dir, core)?);
@@ -142,6 +142,11 @@ fn lowest_echo_us(cores: [usize; 2], waiting: Waiting) -> Result<f64, Fault> {
         lowest = lowest.min(times.value_at_quantile(0.5) as f64 / 1e3);
     }
     Ok(lowest)
+}
+
+/// The core for the load: the last that a shard would take.
+pub fn load_core(data_dir: &Path) -> usize {
+    cores_near(data_dir).last().copied().unwrap_or(0)
 }
 
 /// The core of a broker's first shard.

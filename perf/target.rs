@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringlog::io::cores::cores_near;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::broker::{Broker, Launch};
+use super::calibrate::load_core;
 use super::client::Fault;
 use super::measure::Usage;
 use super::metrics::Metrics;
@@ -79,8 +79,7 @@ impl Own {
 
     /// The core that the load is pinned to.
     pub fn core(&self) -> usize {
-        let last = || cores_near(&self.data_dir).last().copied();
-        self.core.or_else(last).unwrap_or(0)
+        self.core.unwrap_or_else(|| load_core(&self.data_dir))
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{ProduceRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
-use ringlog::batch::{CompressionTarget, TimestampType, ValidateRules, validate};
+use ringlog::batch::{ValidateRules, validate};
 use ringlog::error_code::ErrorCode;
 use ringlog::ids::{
     JournalSequence, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
@@ -119,7 +119,8 @@ fn validate_batches(records: usize, count: u64) {
     let batch = Bytes::from(load::batch(&Load { records, ..Load::one(TOPIC, 0) }));
     counted_work(|| {
         for _ in 0..count {
-            let valid = validate(Some(black_box(&batch).clone()), &RULES, i64::MAX / 2);
+            let valid =
+                validate(Some(black_box(&batch).clone()), &ValidateRules::DEFAULT, i64::MAX / 2);
             assert!(black_box(valid).is_ok());
         }
     });
@@ -211,17 +212,6 @@ fn encode_fetch_answers(count: u64) {
         }
     });
 }
-
-const RULES: ValidateRules = ValidateRules {
-    produce_version: 9,
-    timestamp_type: TimestampType::CreateTime,
-    before_max_ms: i64::MAX,
-    after_max_ms: i64::MAX,
-    compression: CompressionTarget::Producer,
-    max_message_bytes: 1_048_588,
-    segment_bytes: 1 << 30,
-    keys_required: false,
-};
 
 const TOPIC: &str = "core";
 const STEPS: u64 = 500;

@@ -28,6 +28,7 @@ use crate::error_code::ErrorCode;
 use crate::ids::{Offset, PartitionIndex, ShardId, TopicPartition};
 use crate::metadata::image::Topic;
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{DeleteRecordsPart, Operation, Reply};
 use crate::wire::header::RequestHeader;
 
@@ -42,7 +43,7 @@ pub async fn handle(
 ) -> Response {
     let image = shard.catalog();
     let mut response = DeleteRecordsResponse::default();
-    let mut owners: Vec<(ShardId, Vec<Place>, Vec<DeleteRecordsPart>)> = Vec::new();
+    let mut asked: ByOwner<Place, DeleteRecordsPart> = ByOwner::default();
     for (name, offsets) in merged(request.topics) {
         if offsets.is_empty() {
             continue;
@@ -56,19 +57,13 @@ pub async fn handle(
                     TopicPartition { topic: topic.id, partition: PartitionIndex(index) };
                 let part = DeleteRecordsPart { partition, offset: Offset(offset) };
                 let place = (response.topics.len(), result.partitions.len());
-                match owners.iter_mut().find(|(other, _, _)| *other == owner) {
-                    Some((_, places, parts)) => {
-                        places.push(place);
-                        parts.push(part);
-                    }
-                    None => owners.push((owner, vec![place], vec![part])),
-                }
+                asked.add(owner, place, part);
             }
             result.partitions.push(answer(index, owner.err().map_or(Ok(Offset(-1)), Err)));
         }
         response.topics.push(result);
     }
-    for (owner, places, parts) in owners {
+    for (owner, places, parts) in asked {
         let reply = shard.ask(owner, Operation::DeleteRecords(parts)).await;
         let Reply::LogStarts(starts) = reply else { continue };
         for ((topic, place), start) in places.into_iter().zip(starts) {

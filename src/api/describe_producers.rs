@@ -18,10 +18,11 @@ use kafka_protocol::protocol::StrBytes;
 use super::Response;
 use super::list_offsets::is_served;
 use crate::error_code::ErrorCode;
-use crate::ids::{PartitionIndex, ShardId, TopicPartition};
+use crate::ids::{PartitionIndex, TopicPartition};
 use crate::journal::image::ProducerRow;
 use crate::metadata::topics::{NOT_HOSTED, validate_name};
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{Operation, Reply};
 use crate::wire::header::RequestHeader;
 
@@ -36,7 +37,7 @@ pub async fn handle(
 ) -> Response {
     let image = shard.catalog();
     let mut response = DescribeProducersResponse::default();
-    let mut owners: Vec<(ShardId, Vec<Place>, Vec<TopicPartition>)> = Vec::new();
+    let mut by_owner: ByOwner<Place, TopicPartition> = ByOwner::default();
     for topic in &request.topics {
         let known = image.topic(&topic.name);
         let (unknown, sentence) = match validate_name(&topic.name) {
@@ -52,13 +53,7 @@ pub async fn handle(
                 (Some(known), Some(owner)) if is_served(&shard, owner) => {
                     let id = TopicPartition { topic: known.id, partition: index };
                     let place = (response.topics.len(), answers.partitions.len());
-                    match owners.iter_mut().find(|(other, _, _)| *other == owner) {
-                        Some((_, places, ids)) => {
-                            places.push(place);
-                            ids.push(id);
-                        }
-                        None => owners.push((owner, vec![place], vec![id])),
-                    }
+                    by_owner.add(owner, place, id);
                     ErrorCode::None
                 }
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
@@ -72,7 +67,7 @@ pub async fn handle(
         }
         response.topics.push(answers);
     }
-    for (owner, places, ids) in owners {
+    for (owner, places, ids) in by_owner {
         let reply = shard.ask(owner, Operation::DescribeProducers(ids)).await;
         let Reply::Producers(outcomes) = reply else { continue };
         for ((topic, place), outcome) in places.into_iter().zip(outcomes) {

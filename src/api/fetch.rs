@@ -35,6 +35,7 @@ use crate::metadata::Image;
 use crate::metadata::image::Topic;
 use crate::metrics::stages::Stage;
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::connection::Connection;
 use crate::shard::fetch_session::{
     PartitionKey, SessionPlan, SessionRequest, Told, TopicKey, Wanted,
@@ -271,12 +272,8 @@ impl Fetch {
         let image = self.shard.catalog();
         let mut parts: Vec<PartRead> =
             self.wanted.iter().map(|(key, _)| self.resolve(&image, key)).collect();
-        for (owner, places) in self.by_owner(&parts) {
-            let request = ReadParts {
-                parts: places.iter().map(|&place| self.part(&parts[place], place)).collect(),
-                bytes_max,
-                at_least_one: true,
-            };
+        for (owner, places, wanted) in self.by_owner(&parts) {
+            let request = ReadParts { parts: wanted, bytes_max, at_least_one: true };
             let Reply::Read(outcomes) = self.shard.ask(owner, Operation::Read(request)).await
             else {
                 continue;
@@ -331,21 +328,15 @@ impl Fetch {
         }
     }
 
-    fn by_owner(&self, parts: &[PartRead]) -> Vec<(ShardId, Vec<usize>)> {
-        let mut owners: Vec<(ShardId, Vec<usize>)> = Vec::new();
+    fn by_owner(&self, parts: &[PartRead]) -> ByOwner<usize, ReadPart> {
+        // Most fetches are of one shard.
+        let mut asked = ByOwner::with_room(parts.len());
         for (place, part) in parts.iter().enumerate() {
-            let (Some(owner), true) = (part.owner, part.outcome.error.is_none()) else { continue };
-            match owners.iter_mut().find(|(other, _)| *other == owner) {
-                Some((_, places)) => places.push(place),
-                None => {
-                    // Most fetches are of one shard.
-                    let mut places = Vec::with_capacity(parts.len() - place);
-                    places.push(place);
-                    owners.push((owner, places));
-                }
+            if let (Some(owner), true) = (part.owner, part.outcome.error.is_none()) {
+                asked.add(owner, place, self.part(part, place));
             }
         }
-        owners
+        asked
     }
 
     fn part(&self, part: &PartRead, place: usize) -> ReadPart {

@@ -14,6 +14,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
@@ -23,6 +24,7 @@ use super::Response;
 use crate::error_code::ErrorCode;
 use crate::ids::{PartitionIndex, ShardId, TopicPartition};
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{OffsetAnswer, OffsetQuery, Operation, Reply};
 use crate::wire::header::RequestHeader;
 
@@ -35,22 +37,21 @@ pub async fn handle(
     let version = header.api_version;
     let image = shard.catalog();
     let mut response = ListOffsetsResponse::default();
-    let mut queries: Vec<(ShardId, (usize, usize), OffsetQuery)> = Vec::new();
+    let mut by_owner: ByOwner<(usize, usize), OffsetQuery> = ByOwner::default();
     for topic in &request.topics {
         let known = image.topic(&topic.name);
         let mut answers = ListOffsetsTopicResponse::default().with_name(topic.name.clone());
-        let mut seen = HashSet::new();
-        let indexes = topic.partitions.iter().map(|asked| asked.partition_index);
-        let twice: HashSet<i32> = indexes.filter(|index| !seen.insert(*index)).collect();
+        let twice = asked_twice(&topic.partitions);
         let mut answered = HashSet::new();
         for asked in &topic.partitions {
-            if !answered.insert(asked.partition_index) {
+            let is_twice = twice.contains(&asked.partition_index);
+            if is_twice && !answered.insert(asked.partition_index) {
                 continue;
             }
             let index = PartitionIndex(asked.partition_index);
             let owner = known.and_then(|topic| topic.owner(index, shard.context.shards));
             let code = match (known, owner) {
-                _ if twice.contains(&asked.partition_index) => ErrorCode::InvalidRequest,
+                _ if is_twice => ErrorCode::InvalidRequest,
                 (Some(known), Some(owner)) if is_served(&shard, owner) => {
                     let query = OffsetQuery {
                         partition: TopicPartition { topic: known.id, partition: index },
@@ -60,7 +61,8 @@ pub async fn handle(
                         to_log_end: request.replica_id.0 == DEBUG_CONSUMER,
                         version,
                     };
-                    queries.push((owner, (response.topics.len(), answers.partitions.len()), query));
+                    let place = (response.topics.len(), answers.partitions.len());
+                    by_owner.add(owner, place, query);
                     ErrorCode::None
                 }
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
@@ -70,20 +72,25 @@ pub async fn handle(
         }
         response.topics.push(answers);
     }
-    while let Some((owner, _, _)) = queries.first() {
-        let owner = *owner;
-        let (mine, rest): (Vec<_>, Vec<_>) =
-            queries.into_iter().partition(|query| query.0 == owner);
-        queries = rest;
-        let operation = Operation::ListOffsets(mine.iter().map(|query| query.2).collect());
-        if let Reply::Offsets(answers) = shard.ask(owner, operation).await {
-            for ((_, (topic, place), query), found) in mine.iter().zip(answers) {
-                response.topics[*topic].partitions[*place] =
-                    answer(version, query.partition.partition, &found);
-            }
+    for (owner, places, queries) in by_owner {
+        let reply = shard.ask(owner, Operation::ListOffsets(queries)).await;
+        let Reply::Offsets(answers) = reply else { continue };
+        for ((topic, place), found) in places.into_iter().zip(answers) {
+            let told = &mut response.topics[topic].partitions[place];
+            *told = answer(version, PartitionIndex(told.partition_index), &found);
         }
     }
     Response::encode(&header, &response)
+}
+
+/// Indexes that are there more than once; most requests are for one partition of a topic.
+fn asked_twice(partitions: &[ListOffsetsPartition]) -> HashSet<i32> {
+    if partitions.len() < 2 {
+        return HashSet::new();
+    }
+    let mut seen = HashSet::new();
+    let indexes = partitions.iter().map(|asked| asked.partition_index);
+    indexes.filter(|index| !seen.insert(*index)).collect()
 }
 
 fn answer(

@@ -16,8 +16,9 @@ use kafka_protocol::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpoch
 use super::Response;
 use super::list_offsets::is_served;
 use crate::error_code::ErrorCode;
-use crate::ids::{LeaderEpoch, PartitionIndex, ShardId, TopicPartition};
+use crate::ids::{LeaderEpoch, PartitionIndex, TopicPartition};
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{EpochAnswer, EpochQuery, Operation, Reply};
 use crate::wire::header::RequestHeader;
 
@@ -29,7 +30,7 @@ pub async fn handle(
 ) -> Response {
     let image = shard.catalog();
     let mut response = OffsetForLeaderEpochResponse::default();
-    let mut queries: Vec<(ShardId, (usize, usize), EpochQuery)> = Vec::new();
+    let mut by_owner: ByOwner<(usize, usize), EpochQuery> = ByOwner::default();
     for topic in &request.topics {
         let known = image.topic(&topic.topic);
         let mut answers = OffsetForLeaderTopicResult::default().with_topic(topic.topic.clone());
@@ -44,7 +45,7 @@ pub async fn handle(
                         epoch: LeaderEpoch(asked.leader_epoch),
                     };
                     let place = (response.topics.len(), answers.partitions.len());
-                    queries.push((owner, place, query));
+                    by_owner.add(owner, place, query);
                     ErrorCode::None
                 }
                 (Some(_), Some(_)) => ErrorCode::NotLeaderOrFollower,
@@ -54,17 +55,12 @@ pub async fn handle(
         }
         response.topics.push(answers);
     }
-    while let Some((owner, _, _)) = queries.first() {
-        let owner = *owner;
-        let (mine, rest): (Vec<_>, Vec<_>) =
-            queries.into_iter().partition(|query| query.0 == owner);
-        queries = rest;
-        let operation = Operation::EpochEnds(mine.iter().map(|query| query.2).collect());
-        if let Reply::EpochEnds(answers) = shard.ask(owner, operation).await {
-            for ((_, (topic, place), query), found) in mine.iter().zip(answers) {
-                response.topics[*topic].partitions[*place] =
-                    answer(query.partition.partition, &found);
-            }
+    for (owner, places, queries) in by_owner {
+        let reply = shard.ask(owner, Operation::EpochEnds(queries)).await;
+        let Reply::EpochEnds(answers) = reply else { continue };
+        for ((topic, place), found) in places.into_iter().zip(answers) {
+            let told = &mut response.topics[topic].partitions[place];
+            *told = answer(PartitionIndex(told.partition), &found);
         }
     }
     Response::encode(&header, &response)

@@ -23,8 +23,9 @@ use super::Response;
 use super::list_offsets::is_served;
 use crate::batch::MarkerKind;
 use crate::error_code::ErrorCode;
-use crate::ids::{PartitionIndex, ProducerEpoch, ProducerId, ShardId, TopicPartition};
+use crate::ids::{PartitionIndex, ProducerEpoch, ProducerId, TopicPartition};
 use crate::shard::Shard;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{MarkerPart, Operation, Reply};
 use crate::wire::header::RequestHeader;
 use crate::wire::txn_markers::{TxnMarker, WriteTxnMarkersRequest};
@@ -37,7 +38,7 @@ pub async fn handle(
 ) -> Response {
     let image = shard.catalog();
     let mut results = Results::default();
-    let mut owners: Vec<(ShardId, Vec<Place>, Vec<MarkerPart>)> = Vec::new();
+    let mut asked: ByOwner<Place, MarkerPart> = ByOwner::default();
     for marker in &request.markers {
         let producer = results.producer(marker.producer_id);
         for topic in &marker.topics {
@@ -52,18 +53,11 @@ pub async fn handle(
                     continue;
                 }
                 let id = TopicPartition { topic: known.id, partition: index };
-                let part = part_of(marker, id);
-                match owners.iter_mut().find(|(other, _, _)| *other == owner) {
-                    Some((_, places, parts)) => {
-                        places.push(place);
-                        parts.push(part);
-                    }
-                    None => owners.push((owner, vec![place], vec![part])),
-                }
+                asked.add(owner, place, part_of(marker, id));
             }
         }
     }
-    for (owner, places, parts) in owners {
+    for (owner, places, parts) in asked {
         let Reply::Markers(codes) = shard.ask(owner, Operation::WriteMarkers(parts)).await else {
             continue;
         };

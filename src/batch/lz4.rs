@@ -198,24 +198,12 @@ mod tests {
     use super::*;
     use crate::batch::build::{BatchBuilder, finish_batch};
     use crate::batch::{
-        BatchHeader, Compression, CompressionTarget, HEADER_BYTES, TimestampType, ValidateRules,
-        Validator,
+        BatchHeader, Compression, CompressionTarget, HEADER_BYTES, ValidateRules, Validator,
     };
     use crate::limits::INFLATION_ORDINARY_PART;
     use crate::metrics::Limit;
 
     const NOW_MS: i64 = 1_700_000_000_000;
-
-    const RULES: ValidateRules = ValidateRules {
-        produce_version: 9,
-        timestamp_type: TimestampType::CreateTime,
-        before_max_ms: i64::MAX,
-        after_max_ms: 3_600_000,
-        compression: CompressionTarget::Producer,
-        max_message_bytes: 1_048_588,
-        segment_bytes: 1 << 30,
-        keys_required: false,
-    };
 
     const SIZES: [BlockSize; 4] =
         [BlockSize::Max64KB, BlockSize::Max256KB, BlockSize::Max1MB, BlockSize::Max4MB];
@@ -277,7 +265,7 @@ mod tests {
     fn large_lz4_blocks_are_told_before_they_take_memory() {
         let start = |value_bytes, memory_bytes| {
             let batch = Bytes::from(lz4_in_large_blocks(value_bytes));
-            Validator::start(Some(batch), &RULES, NOW_MS).within(memory_bytes)
+            Validator::start(Some(batch), &ValidateRules::DEFAULT, NOW_MS).within(memory_bytes)
         };
         let needed = (4 << 20)..(5 << 20);
         let mut large = start(20 << 20, needed.end);

@@ -60,6 +60,20 @@ pub struct ValidateRules {
     pub keys_required: bool,
 }
 
+impl ValidateRules {
+    /// Those of Kafka's defaults.
+    pub const DEFAULT: ValidateRules = ValidateRules {
+        produce_version: 9,
+        timestamp_type: TimestampType::CreateTime,
+        before_max_ms: i64::MAX,
+        after_max_ms: 3_600_000,
+        compression: CompressionTarget::Producer,
+        max_message_bytes: 1_048_588,
+        segment_bytes: 1 << 30,
+        keys_required: false,
+    };
+}
+
 /// A batch that may be appended.
 #[derive(Clone, Debug)]
 pub struct ValidBatch {

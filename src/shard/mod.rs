@@ -7,6 +7,7 @@
 pub mod append;
 pub mod asked;
 pub mod build;
+pub mod by_owner;
 pub mod catalog;
 pub mod checkpoint;
 pub mod cleaner;

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 
 use super::Shard;
+use super::by_owner::ByOwner;
 use super::message::{Message, Operation, Reply, WatchPart};
 use super::partition::Waiter;
 use crate::ids::ShardId;
@@ -66,7 +67,7 @@ impl Watching {
             waiter: Rc::clone(waiter),
             others: Vec::new(),
         };
-        let mut elsewhere: Vec<(ShardId, Vec<WatchPart>)> = Vec::new();
+        let mut elsewhere: ByOwner<(), WatchPart> = ByOwner::default();
         for part in parts {
             match shard.owner(part.partition) {
                 Some(owner) if owner == shard.id => {
@@ -74,17 +75,14 @@ impl Watching {
                         return None;
                     }
                 }
-                Some(owner) => match elsewhere.iter_mut().find(|(other, _)| *other == owner) {
-                    Some((_, parts)) => parts.push(*part),
-                    None => elsewhere.push((owner, vec![*part])),
-                },
+                Some(owner) => elsewhere.add(owner, (), *part),
                 None => return None,
             }
         }
         if !elsewhere.is_empty() {
             shard.links.watches.local.borrow_mut().insert(fetch, Rc::clone(waiter));
         }
-        for (owner, parts) in elsewhere {
+        for (owner, _, parts) in elsewhere {
             watching.others.push(owner);
             let reply = shard.links.call(owner, Operation::Watch { fetch, parts }).take().await;
             if matches!(reply, Reply::Done(true)) {

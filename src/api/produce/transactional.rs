@@ -13,11 +13,12 @@ use kafka_protocol::messages::produce_request::TopicProduceData;
 use super::{ProducePartitionAnswer, ProduceTopicAnswer, Ready, Work};
 use crate::batch::header::peek_transactional;
 use crate::error_code::ErrorCode;
-use crate::ids::{PartitionIndex, ShardId, TopicId};
+use crate::ids::{PartitionIndex, TopicId};
 use crate::limits::{CONCURRENT_TRANSACTIONS_RETRY_MS, CONCURRENT_TRANSACTIONS_RETRY_MS_MAX};
 use crate::log::ProducerFacts;
 use crate::log::verification::{Verification, VerificationGuard};
 use crate::metrics::Limit;
+use crate::shard::by_owner::ByOwner;
 use crate::shard::message::{Operation, Patience, Reply, VerifyPart};
 use crate::shard::transactions::{self, TxnQuestion};
 
@@ -142,22 +143,16 @@ impl Work {
 
     /// Makes the guards, here or at the owners, in the order of the request.
     async fn begin_verifications(&self, staged: &mut [Staged]) {
-        let mut owners: Vec<(ShardId, Vec<usize>, Vec<VerifyPart>)> = Vec::new();
+        let mut asked: ByOwner<usize, VerifyPart> = ByOwner::default();
         for (at, partition) in staged.iter().enumerate() {
             let (Ok(ready), Some(producer)) = (&partition.state, partition.producer) else {
                 continue;
             };
             let strict = self.version >= ADDS_SINCE;
             let part = VerifyPart { partition: ready.id, producer, strict };
-            match owners.iter_mut().find(|(owner, _, _)| *owner == ready.owner) {
-                Some((_, places, parts)) => {
-                    places.push(at);
-                    parts.push(part);
-                }
-                None => owners.push((ready.owner, vec![at], vec![part])),
-            }
+            asked.add(ready.owner, at, part);
         }
-        for (owner, places, parts) in owners {
+        for (owner, places, parts) in asked {
             let reply = self.shard.ask(owner, Operation::Verify(parts)).await;
             let Reply::Verified(outcomes) = reply else { continue };
             for (at, outcome) in places.into_iter().zip(outcomes) {

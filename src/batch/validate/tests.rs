@@ -26,16 +26,7 @@ const CODECS: [Compression; 5] = [
     Compression::Zstd,
 ];
 
-const RULES: ValidateRules = ValidateRules {
-    produce_version: 9,
-    timestamp_type: TimestampType::CreateTime,
-    before_max_ms: i64::MAX,
-    after_max_ms: 3_600_000,
-    compression: CompressionTarget::Producer,
-    max_message_bytes: 1_048_588,
-    segment_bytes: 1 << 30,
-    keys_required: false,
-};
+const RULES: ValidateRules = ValidateRules::DEFAULT;
 
 const APPEND_TIME: ValidateRules =
     ValidateRules { timestamp_type: TimestampType::LogAppendTime, ..RULES };
