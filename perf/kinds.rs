@@ -156,9 +156,11 @@ fn produce(contender: &mut Contender, scenario: &Scenario, times: Times) -> Resu
         (outcome, reading.map(std::thread::ScopedJoinHandle::join))
     });
     let outcome = outcome?;
+    let written = outcome.used.written_bytes as f64 / outcome.seconds / 1e6;
     drop(idle);
     forget(server, &load.topic)?;
     let mut sample = sample(outcome);
+    sample.figures.push(("written_megabytes_per_second", written));
     if let Some(read) = read {
         let read = read.map_err(|_| "the readers' thread failed")??;
         sample.figures.push(("read_megabytes_per_second", read.megabytes_per_second()));
@@ -442,7 +444,6 @@ fn sample(outcome: Outcome) -> Sample {
         ("cpu_seconds_per_gb", outcome.cpu_seconds_per_gb()),
         ("cpu_seconds_per_million_requests", outcome.cpu_seconds_per_million()),
         ("client_cores", outcome.client_cpu_seconds / outcome.seconds),
-        ("written_megabytes_per_second", outcome.used.written_bytes as f64 / outcome.seconds / 1e6),
         ("resident_mib", outcome.used.resident_bytes as f64 / MIB),
     ]);
     let (stages, series) = (outcome.stages, outcome.series);
