@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
-use ringlog::batch::header::{FRAME_BYTES, HEADER_BYTES, seal};
+use ringlog::batch::build::finish_batch;
 use ringlog::batch::{
-    BatchBuilder, BatchHeader, Compression, CompressionTarget, TimestampType, ValidateRules,
-    validate,
+    BatchBuilder, BatchHeader, Compression, CompressionTarget, HEADER_BYTES, TimestampType,
+    ValidateRules, validate,
 };
 
 mod counting;
@@ -58,12 +58,8 @@ fn in_large_blocks(plain: &Bytes) -> Bytes {
     let info = FrameInfo::new().block_size(BlockSize::Max4MB).content_checksum(true);
     let mut encoder = FrameEncoder::with_frame_info(info, vec![0; HEADER_BYTES]);
     encoder.write_all(&plain[HEADER_BYTES..]).expect("memory");
-    let mut batch = encoder.finish().expect("memory");
     header.attributes |= i16::from(Compression::Lz4.id());
-    header.batch_length = i32::try_from(batch.len() - FRAME_BYTES).expect("a small one");
-    batch[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-    seal(&mut batch);
-    Bytes::from(batch)
+    Bytes::from(finish_batch(header, encoder.finish().expect("memory")))
 }
 
 /// The best of several rounds: what the code costs, not what else the machine did.

@@ -172,15 +172,23 @@ fn durable_writes(data_dir: &Path, core: usize) -> Result<(Histogram<u64>, f64),
 
 /// What the device takes of large durable writes, as a journal under full load does them.
 fn durable_bytes_per_second(data_dir: &Path) -> Result<f64, Fault> {
-    let path = data_dir.join(format!(".ringlog-large-writes-{}", std::process::id()));
-    let measured = large_writes(&path);
-    std::fs::remove_file(&path)?;
-    Ok(measured?)
+    on_durable_file(data_dir, |file| Ok(large_writes(file)?))
 }
 
-fn large_writes(path: &Path) -> std::io::Result<f64> {
+/// Works on a file whose writes are direct and durable, and removes it.
+fn on_durable_file<T>(
+    data_dir: &Path,
+    work: impl FnOnce(&File) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let path = data_dir.join(format!(".ringlog-perf-{}", std::process::id()));
     let flags = libc::O_DIRECT | libc::O_DSYNC;
-    let file = OpenOptions::new().write(true).create(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new().write(true).create(true).custom_flags(flags).open(&path)?;
+    let done = work(&file);
+    std::fs::remove_file(&path)?;
+    done
+}
+
+fn large_writes(file: &File) -> std::io::Result<f64> {
     let block = AlignedBuffer::zeroed(LARGE_WRITE_BYTES);
     let write_all = || -> std::io::Result<()> {
         (0..LARGE_WRITES).try_for_each(|n| file.write_all_at(&block, n * LARGE_WRITE_BYTES as u64))
@@ -236,19 +244,16 @@ fn echo([server, client]: [usize; 2], waiting: Waiting, asking: Asking) -> Resul
 fn paced(data_dir: &Path, [server, client]: [usize; 2]) -> Result<Histogram<u64>, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    let path = data_dir.join(format!(".ringlog-paced-{}", std::process::id()));
-    let flags = libc::O_DIRECT | libc::O_DSYNC;
-    let file = OpenOptions::new().write(true).create(true).custom_flags(flags).open(&path)?;
-    let times = std::thread::scope(|scope| {
-        scope.spawn(|| serve_durably(&listener, &file, server));
-        let asking = scope.spawn(move || -> Result<Histogram<u64>, Fault> {
-            core_affinity::set_for_current(core_affinity::CoreId { id: client });
-            ask_at_a_rate(TcpStream::connect(address)?)
-        });
-        asking.join().map_err(|_| "the client of the paced server failed")?
-    });
-    std::fs::remove_file(&path)?;
-    times
+    on_durable_file(data_dir, |file| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve_durably(&listener, file, server));
+            let asking = scope.spawn(move || -> Result<Histogram<u64>, Fault> {
+                core_affinity::set_for_current(core_affinity::CoreId { id: client });
+                ask_at_a_rate(TcpStream::connect(address)?)
+            });
+            asking.join().map_err(|_| "the client of the paced server failed")?
+        })
+    })
 }
 
 /// Until its peer is gone.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::calibrate::DSYNC_MEGABYTES_PER_SECOND;
 use super::client::Fault;
 use super::comparison::{self, each, text};
+use super::kinds::WRITTEN_MEGABYTES_PER_SECOND;
 use super::scenario::Contestant;
 
 /// What a goal looks at.
@@ -97,8 +98,10 @@ fn limit(scenario: &Value, report: &Value) -> Option<String> {
     if let Some(cores) = median("client_cores").filter(|cores| *cores >= FULL) {
         return Some(format!("the load takes {cores:.2} of its core"));
     }
-    let (written, floor) =
-        (median(WRITTEN)?, report["floors"][DSYNC_MEGABYTES_PER_SECOND].as_f64()?);
+    let (written, floor) = (
+        median(WRITTEN_MEGABYTES_PER_SECOND)?,
+        report["floors"][DSYNC_MEGABYTES_PER_SECOND].as_f64()?,
+    );
     (written >= FULL * floor)
         .then(|| format!("the device takes {written:.0} MB/s, large writes alone {floor:.0}"))
 }
@@ -203,8 +206,6 @@ const BEGIN: &str = "<!-- goals: `ringlog-perf report --readme` writes from here
 const END: &str = "<!-- goals: to here -->";
 /// Share of a core, or of what the device takes, beyond which there is no more to be had.
 const FULL: f64 = 0.9;
-/// What the broker caused to be written.
-const WRITTEN: &str = "written_megabytes_per_second";
 
 const fn goal(
     what: &'static str,
@@ -389,7 +390,8 @@ mod tests {
         let limit_of = |client_cores: f64, written: f64| {
             let mut report = report();
             report["floors"] = json!({ DSYNC_MEGABYTES_PER_SECOND: 1000.0 });
-            let figures = json!({ "client_cores": [client_cores], WRITTEN: [written] });
+            let figures =
+                json!({ "client_cores": [client_cores], WRITTEN_MEGABYTES_PER_SECOND: [written] });
             let ours = json!({ "name": "Ringlog, power-loss", "figures": figures });
             report["scenarios"][0]["brokers"] = json!([ours]);
             limit(&report["scenarios"][0], &report)

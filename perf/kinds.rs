@@ -160,7 +160,7 @@ fn produce(contender: &mut Contender, scenario: &Scenario, times: Times) -> Resu
     drop(idle);
     forget(server, &load.topic)?;
     let mut sample = sample(outcome);
-    sample.figures.push(("written_megabytes_per_second", written));
+    sample.figures.push((WRITTEN_MEGABYTES_PER_SECOND, written));
     if let Some(read) = read {
         let read = read.map_err(|_| "the readers' thread failed")??;
         sample.figures.push(("read_megabytes_per_second", read.megabytes_per_second()));
@@ -449,6 +449,9 @@ fn sample(outcome: Outcome) -> Sample {
     let (stages, series) = (outcome.stages, outcome.series);
     Sample { figures, latencies: outcome.latencies, stages, series }
 }
+
+/// What a broker caused to be written to the device, by loads that write.
+pub const WRITTEN_MEGABYTES_PER_SECOND: &str = "written_megabytes_per_second";
 
 /// How long the files of a deleted topic stay: all of it goes before a broker is stopped again.
 pub const DELETE_DELAY: &str = "log.segment.delete.delay.ms";

@@ -200,7 +200,10 @@ impl BatchBuilder {
 
 /// Puts `header` with its true length and CRC in front of the records in `batch`, which leaves
 /// room for it.
-pub(super) fn finish_batch(mut header: BatchHeader, mut batch: Vec<u8>) -> Vec<u8> {
+///
+/// # Panics
+/// If there is no room, or the batch is 2 GiB.
+pub fn finish_batch(mut header: BatchHeader, mut batch: Vec<u8>) -> Vec<u8> {
     header.batch_length =
         i32::try_from(batch.len() - FRAME_BYTES).expect("invariant: a batch is shorter than 2 GiB");
     let raw =

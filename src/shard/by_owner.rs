@@ -18,7 +18,7 @@ impl<Place, Part> Default for ByOwner<Place, Part> {
 }
 
 impl<Place, Part> ByOwner<Place, Part> {
-    /// Nothing yet; a shard that is named has room for so many parts at once.
+    /// Nothing yet; the shard that is named first, often the only one, has room for so many parts.
     #[must_use]
     pub fn with_room(room: usize) -> ByOwner<Place, Part> {
         ByOwner { owners: Vec::new(), room }
@@ -28,7 +28,8 @@ impl<Place, Part> ByOwner<Place, Part> {
     pub fn add(&mut self, owner: ShardId, place: Place, part: Part) {
         let found = self.owners.iter().position(|(other, _, _)| *other == owner);
         let at = found.unwrap_or_else(|| {
-            self.owners.push((owner, Vec::with_capacity(self.room), Vec::with_capacity(self.room)));
+            let room = std::mem::take(&mut self.room);
+            self.owners.push((owner, Vec::with_capacity(room), Vec::with_capacity(room)));
             self.owners.len() - 1
         });
         let (_, places, parts) = &mut self.owners[at];
